@@ -1,0 +1,1 @@
+"""The clouds: the port that the poller speaks to, and one adapter a provider."""
