@@ -1,0 +1,1 @@
+"""The log: append, read, integrity; what differs between databases stands in one small file each."""

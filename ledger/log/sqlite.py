@@ -1,0 +1,118 @@
+"""SQLite behind the connection port. Standard library only: a command that reads starts with nothing else loaded."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ledger.errors import LedgerError, SchemaError, StorageError
+from ledger.log.connection import Params
+
+BUSY_SECONDS = 30.0
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """A raw connection as the ledger uses it: WAL, synchronous=FULL, explicit transactions."""
+    raw = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, cached_statements=256)
+    try:
+        if path != ":memory:":
+            raw.execute("PRAGMA journal_mode=WAL")
+        raw.execute("PRAGMA synchronous=FULL")
+    except sqlite3.Error:
+        raw.close()
+        raise
+    return raw
+
+
+class SqliteConnection:
+    """The connection port on one SQLite file (or `:memory:`)."""
+
+    dialect = "sqlite"
+
+    def __init__(self, path: str | Path) -> None:
+        self.where = str(path)
+        try:
+            self.raw = connect(self.where)
+        except sqlite3.Error as error:
+            self._fail(error)
+
+    def query(self, sql: str, params: Params = {}) -> list[tuple[Any, ...]]:  # noqa: B006 - never changed
+        try:
+            return self.raw.execute(sql, params).fetchall()
+        except sqlite3.Error as error:
+            self._fail(error)
+
+    def stream(self, sql: str, params: Params = {}) -> Iterator[tuple[Any, ...]]:  # noqa: B006
+        try:
+            yield from self.raw.execute(sql, params)
+        except sqlite3.Error as error:
+            self._fail(error)
+
+    def execute(self, sql: str, params: Params = {}) -> None:  # noqa: B006
+        try:
+            self.raw.execute(sql, params)
+        except sqlite3.Error as error:
+            self._fail(error)
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any] | Params]) -> None:
+        try:
+            self.raw.executemany(sql, rows)
+        except sqlite3.Error as error:
+            self._fail(error)
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        self.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            if self.raw.in_transaction:
+                self.raw.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        nested = self.raw.in_transaction
+        if not nested:
+            self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if not nested:
+                self.raw.execute("ROLLBACK")
+
+    def schema_version(self) -> int:
+        return int(self.query("PRAGMA user_version")[0][0])
+
+    def is_empty(self) -> bool:
+        return not self.query("SELECT 1 FROM sqlite_master LIMIT 1")
+
+    def close(self) -> None:
+        self.raw.close()
+
+    def _fail(self, error: sqlite3.Error) -> NoReturn:
+        raise for_people(error, self.where) from error
+
+
+def for_people(error: BaseException | None, where: str) -> LedgerError:
+    """A driver's error as one line that says what, where and what to do."""
+    text = str(error)
+    if "not a database" in text or "malformed" in text:
+        return SchemaError(f"{where} is not a ledger database ({text}); name another with --db, or restore a copy")
+    if "locked" in text or "busy" in text:
+        return StorageError(f"{where}: another process has held the database for {BUSY_SECONDS:.0f} s; try again")
+    if "full" in text:
+        return StorageError(f"{where}: the disk is full; nothing was recorded; free some space and run it again")
+    if "readonly" in text:
+        return StorageError(f"{where} cannot be written; check who owns the file and its folder")
+    if "unable to open" in text:
+        return StorageError(f"{where} cannot be opened; check that its folder exists and may be written")
+    if "append-only" in text:
+        return StorageError(f"{where}: {text}")
+    if "no such table" in text or "no such column" in text:
+        return SchemaError(f"{where} is not a ledger database ({text}); `ledger db check` says more")
+    return StorageError(f"{where}: {text}")

@@ -1,0 +1,40 @@
+"""The log's writing statements, built by SQLAlchemy Core and compiled once a dialect."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from sqlalchemy import Table, bindparam
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import Dialect
+
+from ledger.log import schema
+
+
+@lru_cache(maxsize=64)
+def upsert(table: str) -> str:
+    """Insert a row of `table`, or set it as it is now. `:name` parameters, one a column."""
+    target = schema.metadata.tables[table]
+    keys = [column.name for column in target.primary_key.columns]
+    statement = insert(target)
+    others = {c.name: statement.excluded[c.name] for c in target.columns if c.name not in keys}
+    if others:
+        statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
+    else:
+        statement = statement.on_conflict_do_nothing(index_elements=keys)
+    return str(statement.values(_binds(target)).compile(dialect=_dialect()))
+
+
+@lru_cache(maxsize=8)
+def insert_event() -> str:
+    """Insert one event. `:name` parameters, one a column."""
+    return str(insert(schema.events).values(_binds(schema.events)).compile(dialect=_dialect()))
+
+
+def _binds(table: Table) -> dict[str, object]:
+    return {column.name: bindparam(column.name) for column in table.columns}
+
+
+def _dialect() -> Dialect:
+    return sqlite.dialect(paramstyle="named")

@@ -1,0 +1,278 @@
+"""The log: append and read.
+
+`append` is all or nothing, in one short transaction, durable when it returns. In that transaction stand the events,
+the read models' rows that they change, and the judgement of what was decided. A cloud is never called inside it.
+
+When to record what: the intent (`ProvisionRequested`, `LaunchRequested`, `TeardownRequested`) before the call, alone;
+the outcome after it, as a fact. A wrong expected version is `Conflict`: read again; decide a decision again; append a
+fact as it is, for it is true on any version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ledger import canonical
+from ledger.errors import Conflict, EventError
+from ledger.events import COLUMNS, KINDS, Draft, Event
+from ledger.log.connection import Connection
+from ledger.policy import Policy, lenient
+from ledger.projections.tables import Rows, changed, rows_of
+from ledger.source import Source, uuid7
+from ledger.state.fold import advance, fold, new_state
+from ledger.state.model import Run, State
+
+SELECT = f"SELECT {', '.join(COLUMNS)} FROM events"
+_JUDGED = frozenset({"decisions", "oddities"})
+
+
+@dataclass(slots=True)
+class Hooks:
+    """Where a rehearsal may stop a process. In real use they do nothing."""
+
+    before_append: Callable[[], None] = lambda: None
+    after_commit: Callable[[Sequence[Event]], None] = lambda _events: None
+
+
+@dataclass(slots=True)
+class Seen:
+    """Facts of several streams that went into one transaction: those that stand, and the streams that had moved on."""
+
+    stood: dict[str, list[Event]] = field(default_factory=dict)
+    moved: list[str] = field(default_factory=list)
+
+
+class Log:
+    """One ledger's log on one connection. Not to be shared between threads."""
+
+    def __init__(self, connection: Connection, source: Source, hooks: Hooks | None = None) -> None:
+        self.connection = connection
+        self.source = source
+        self.hooks = hooks or Hooks()
+        self._states: dict[str, State] = {}
+        self._id: str | None = None
+
+    # reading
+
+    def read(self, stream: str, after: int = 0) -> list[Event]:
+        """The events of one stream after a version, in order."""
+        rows = self.connection.query(
+            f"{SELECT} WHERE stream = :stream AND version > :after ORDER BY version",
+            {"stream": stream, "after": after},
+        )
+        return [Event._make(row) for row in rows]
+
+    def read_all(self, after: int = 0, until: int | None = None) -> Iterator[Event]:
+        """All events in position order after a position; `until` is the last `recorded_at` wanted."""
+        limit = "" if until is None else " AND recorded_at <= :until"
+        rows = self.connection.stream(
+            f"{SELECT} WHERE position > :after{limit} ORDER BY position", {"after": after, "until": until}
+        )
+        return map(Event._make, rows)
+
+    def state(self, stream: str) -> State:
+        """The stream's state now. It belongs to the log: read it, do not change it."""
+        state = self._states.get(stream)
+        if state is None:
+            state = new_state(stream)
+        news = self.read(stream, state.version)
+        if news or stream not in self._states:
+            state = fold(news, state)
+            self._states[stream] = state
+        return state
+
+    def run(self, stream: str) -> Run:
+        """A run's state now."""
+        state = self.state(stream)
+        assert isinstance(state, Run), stream
+        return state
+
+    def policy(self) -> Policy:
+        """The policy in force, as the log has it; the defaults where it has none."""
+        rows = self.connection.query("SELECT policy FROM policies ORDER BY position DESC LIMIT 1")
+        return lenient(json.loads(rows[0][0])) if rows else Policy()
+
+    def ledger_id(self) -> str:
+        """The id that was born with the database; "" before its first event."""
+        if not self._id:
+            rows = self.connection.query("SELECT ledger FROM policies ORDER BY position LIMIT 1")
+            self._id = str(rows[0][0]) if rows else ""
+        return self._id
+
+    def active_streams(self) -> list[str]:
+        """The streams of all active runs, in order."""
+        return [row[0] for row in self.connection.query("SELECT stream FROM runs WHERE active = 1 ORDER BY stream")]
+
+    # appending
+
+    def append(self, stream: str, expected_version: int, drafts: Sequence[Draft]) -> list[Event]:
+        """Append `drafts` to `stream`, which must be at `expected_version`.
+
+        All of them or none; durable on return. An event whose `event_id` is in the log already with the same content
+        is a success that changes nothing. Raises Conflict where the stream is elsewhere, EventError for what the
+        vocabulary does not allow or an id that bears other content, StorageError where the disk refuses.
+        """
+        prepared = self._prepare(stream, drafts)
+        if not prepared:
+            return []
+        self.hooks.before_append()
+        with self.connection.write():
+            done = self._already(stream, prepared)
+            if done is not None:
+                return done
+            stored, states = self._store([(stream, expected_version, prepared)], strict=True)
+        self._states.update(states)
+        events = stored.get(stream, [])
+        self.hooks.after_commit(events)
+        return events
+
+    def append_seen(self, batches: Iterable[tuple[str, int, Sequence[Draft]]]) -> Seen:
+        """Append facts of many streams in one transaction: (stream, expected version, drafts) each.
+
+        A stream that moved on is left out and told in `moved`; the others stand. Raises EventError for a decision.
+        """
+        prepared = []
+        for stream, version, drafts in batches:
+            wrong = next((d.type for d in drafts if not d.fact), None)
+            if wrong:
+                raise EventError(f"append_seen takes facts; {wrong} is a decision")
+            if drafts:
+                prepared.append((stream, version, self._prepare(stream, drafts)))
+        if not prepared:
+            return Seen()
+        self.hooks.before_append()
+        with self.connection.write():
+            stored, states = self._store(prepared, strict=False)
+        self._states.update(states)
+        for events in stored.values():
+            self.hooks.after_commit(events)
+        return Seen(stored, [stream for stream, _, _ in prepared if stream not in stored])
+
+    def append_facts(self, stream: str, drafts: Callable[[State], Sequence[Draft]]) -> list[Event]:
+        """Append the facts that `drafts` makes of the stream's state, on whatever version it is at.
+
+        `drafts` is asked again after each Conflict, so that what another has recorded by then is left out.
+        """
+        while True:
+            state = self.state(stream)
+            try:
+                return self.append(stream, state.version, drafts(state))
+            except Conflict:
+                continue
+
+    def _prepare(self, stream: str, drafts: Sequence[Draft]) -> list[dict[str, Any]]:
+        from ledger.payloads import validate
+
+        return [
+            {
+                "stream": stream,
+                "event_id": draft.event_id or uuid7(self.source),
+                "type": draft.type,
+                "schema": KINDS[draft.type].schema if draft.type in KINDS else 1,
+                "occurred_at": draft.occurred_at,
+                "actor": draft.actor,
+                "correlation_id": draft.correlation_id,
+                "attempt": draft.attempt,
+                "machine": draft.machine,
+                "payload": canonical.dumps(validate(draft)),
+                "given": draft.event_id is not None,
+            }
+            for draft in drafts
+        ]
+
+    def _already(self, stream: str, prepared: Sequence[Mapping[str, Any]]) -> list[Event] | None:
+        """The stored events, if these were appended before."""
+        given = [row for row in prepared if row["given"]]
+        found: list[Event] = []
+        for row in given:
+            for stored in self.connection.query(f"{SELECT} WHERE event_id = :id", {"id": row["event_id"]}):
+                event = Event._make(stored)
+                same = ("type", "payload", "attempt", "machine", "occurred_at", "correlation_id")
+                if event.stream != stream or any(getattr(event, name) != row[name] for name in same):
+                    raise EventError(
+                        f"event {event.event_id} is in the log already (position {event.position}) with other content"
+                    )
+                found.append(event)
+        if found and len(found) != len(prepared):
+            raise EventError(f"of the {len(prepared)} events for {stream}, {len(found)} are in the log already")
+        return found or None
+
+    def _store(
+        self, batches: Sequence[tuple[str, int, Sequence[Mapping[str, Any]]]], *, strict: bool
+    ) -> tuple[dict[str, list[Event]], dict[str, State]]:
+        last = self.connection.query("SELECT position, recorded_at FROM events ORDER BY position DESC LIMIT 1")
+        position, recorded_at = last[0] if last else (0, 0)
+        first = position + 1
+        recorded_at = max(recorded_at, self.source.now())
+        stored: dict[str, list[Event]] = {}
+        states: dict[str, State] = {}
+        rows: Rows = {}
+        for stream, expected, prepared in batches:
+            state = states.get(stream) or self.state(stream)
+            if state.version != expected:
+                if strict:
+                    raise Conflict(stream, expected, state.version)
+                continue
+            events = []
+            head, version = state.hash, state.version
+            for row in prepared:
+                position, version = position + 1, version + 1
+                event = _event(row, position, version, recorded_at, head)
+                head = event.hash
+                events.append(event)
+            before = rows_of(state)
+            state = fold(events, state)
+            rows.update(changed(before, rows_of(state)))
+            stored[stream] = events
+            states[stream] = state
+        self._insert([event for events in stored.values() for event in events], rows, first)
+        return stored, states
+
+    def _insert(self, events: Sequence[Event], rows: Rows, first: int) -> None:
+        from ledger.invariants.conduct import judge
+        from ledger.log import statements
+
+        self.connection.execute_many(statements.insert_event(), [event._asdict() for event in events])
+        write_rows(self.connection, rows)
+        if any(table in _JUDGED for table, _ in rows):
+            judged = judge(self.connection, first, self.policy())
+            if judged:
+                self.connection.execute_many(statements.upsert("breaches"), judged)
+
+
+def _event(row: Mapping[str, Any], position: int, version: int, recorded_at: int, head: str) -> Event:
+    values = {**row, "position": position, "version": version, "recorded_at": recorded_at}
+    columns = [values[name] for name in COLUMNS if name != "hash"]
+    return Event(**{name: values[name] for name in COLUMNS if name != "hash"}, hash=canonical.chain(head, columns))
+
+
+def write_rows(connection: Connection, rows: Rows) -> None:
+    """Set the read models' rows as given."""
+    from ledger.log import statements
+
+    by_table: dict[str, list[dict[str, Any]]] = {}
+    for (table, _key), row in rows.items():
+        by_table.setdefault(table, []).append(row)
+    for table, group in by_table.items():
+        connection.execute_many(statements.upsert(table), group)
+
+
+def replay(connection: Connection, events: Iterable[Event]) -> dict[str, State]:
+    """Fold `events` into states and write their rows into `connection`'s read models. Conduct is judged by the caller.
+
+    Rows of an earlier generation stay, as they do in the log's own appends.
+    """
+    states: dict[str, State] = {}
+    for event in events:
+        state = states.get(event.stream)
+        if state is None:
+            state = states[event.stream] = new_state(event.stream)
+        advance(state, event)
+    rows: Rows = {}
+    for state in states.values():
+        rows.update(rows_of(state))
+    write_rows(connection, rows)
+    return states

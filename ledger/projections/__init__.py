@@ -1,0 +1,1 @@
+"""Projections of the log: read-model tables (in the append's transaction) and sidecar files (after it)."""
