@@ -58,6 +58,8 @@ def resurface(machine: Machine) -> None:
 
 def see_status(machine: Machine, status: str, at: int, position: int) -> None:
     """A good read of its status."""
+    if machine.status is None and status in ENDED_STATUSES and machine.claim in ("import", "user"):
+        machine.ended_before = True
     if status != machine.status:
         machine.status_since = at
     machine.status, machine.status_at, machine.status_pos = status, at, position
@@ -186,7 +188,6 @@ def _absence_observed(run: Run, event: Event, payload: dict[str, Any]) -> None:
     machine = _enter(run, event)
     if machine is None:
         return
-    machine.observed = True
     if payload["scope"] == "both" and machine.absent_at is None:
         machine.absent_at, machine.absent_pos = event.occurred_at, event.position
         if machine.billed_since is not None and machine.billed_until is None:
