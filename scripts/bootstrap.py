@@ -243,6 +243,8 @@ def get(url: str, accept: str, credentials_of: str | None = None) -> tuple[bytes
         with urllib.request.urlopen(request, timeout=SECONDS, context=tls) as answer:
             return answer.read(), answer.headers.get("Content-Type", ""), answer.url
     except (OSError, ValueError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         reason = getattr(error, "reason", None) or error
         raise BootstrapError(
             f"no pip on this machine, and {shown(url)} did not give one ({reason}): "
