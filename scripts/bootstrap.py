@@ -1,9 +1,10 @@
 """Makes .venv: the project and what it needs, at the versions of constraints.txt. Standard library only.
 
 `check KIND` exits 0 when .venv is complete; `make KIND` completes it. KIND is `runtime` or `dev` (which holds the
-runtime too). `.venv/.ledger-stamp` says what is in there: `unfinished` from the first moment on, and last of all
-KIND and a hash of everything that it was made from. So a run that was killed half-way is made again from nothing. A
-working .venv that another tool made is installed into; one that does not work is left for its owner.
+runtime too). `.venv/.ledger-stamp` says what is in there: `unfinished` from the first moment on, and last of all KIND,
+a hash of what it was made from, and the path of the checkout. So a run that was killed half-way is made again from
+nothing, and so is a .venv that was moved (its scripts hold the old path). A working .venv that another tool made is
+installed into; one that does not work is left for its owner.
 """
 
 from __future__ import annotations
@@ -53,24 +54,24 @@ def say(line: str) -> None:
 
 def wanted() -> str:
     """A hash of what .venv is made from: a change of any of it calls for an install."""
-    parts = [sys.version, str(ROOT)]  # console scripts hold the absolute path: a moved clone needs new ones
-    parts += [(ROOT / name).read_text(encoding="utf-8") for name in ("pyproject.toml", "constraints.txt")]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    made_of = [(ROOT / name).read_text(encoding="utf-8") for name in ("pyproject.toml", "constraints.txt")]
+    return hashlib.sha256("\0".join([sys.version, *made_of]).encode()).hexdigest()
 
 
-def read_stamp() -> tuple[str, str]:
-    """KIND and hash; two empty words where there is no stamp."""
+def read_stamp() -> tuple[str, str, str]:
+    """KIND, hash and checkout; empty words where the stamp does not say."""
     try:
-        kind, _, digest = STAMP.read_text(encoding="utf-8").partition(" ")
+        kind, _, rest = STAMP.read_text(encoding="utf-8").rstrip("\n").partition(" ")
     except OSError:
-        return "", ""
-    return kind, digest.strip()
+        return "", "", ""
+    digest, _, checkout = rest.partition(" ")
+    return kind, digest, checkout
 
 
 def complete(kind: str) -> bool:
     """Whether .venv holds KIND of this checkout. True only in the .venv's own Python."""
-    made, digest = read_stamp()
-    return made in (kind, "dev") and digest == wanted()
+    made, digest, checkout = read_stamp()
+    return made in (kind, "dev") and digest == wanted() and checkout == str(ROOT)
 
 
 # --- making it ---------------------------------------------------------------------------------------------------
@@ -109,12 +110,13 @@ def make(kind: str) -> None:
         digest = subprocess.run(
             [python, "-I", "-B", __file__, "wanted"], check=True, capture_output=True, text=True
         ).stdout.strip()
-        STAMP.write_text(f"{kind} {digest}\n", encoding="utf-8")
+        STAMP.write_text(f"{kind} {digest} {ROOT}\n", encoding="utf-8")
 
 
 def usable(python: Path) -> bool:
-    """Whether .venv was once complete, or is another tool's, and has a Python that will do; else it is made anew."""
-    if read_stamp()[0] not in ("runtime", "dev") and STAMP.exists():
+    """Whether .venv was once complete here, or is another tool's, and has a Python that will do; else: made anew."""
+    kind, _, checkout = read_stamp()
+    if STAMP.exists() and (kind not in ("runtime", "dev") or checkout != str(ROOT)):
         return False
     newer = "import sys, pip; sys.exit(sys.version_info < (3, 11))"
     return python.exists() and run([python, "-I", "-c", newer]).returncode == 0

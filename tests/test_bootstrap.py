@@ -142,14 +142,21 @@ def test_only_a_finished_stamp_of_the_same_content_is_complete(bootstrap: Module
     assert not bootstrap.complete("runtime")
     bootstrap.STAMP.write_text("unfinished", encoding="utf-8")
     assert not bootstrap.complete("runtime")
-    bootstrap.STAMP.write_text(f"runtime {bootstrap.wanted()}\n", encoding="utf-8")
+    bootstrap.STAMP.write_text(f"runtime {bootstrap.wanted()} {tmp_path}\n", encoding="utf-8")
     assert bootstrap.complete("runtime")
     assert not bootstrap.complete("dev")
-    bootstrap.STAMP.write_text(f"dev {bootstrap.wanted()}\n", encoding="utf-8")
+    bootstrap.STAMP.write_text(f"dev {bootstrap.wanted()} {tmp_path}\n", encoding="utf-8")
     assert bootstrap.complete("runtime")
     assert bootstrap.complete("dev")
     (tmp_path / "constraints.txt").write_text("pip==99.2\n", encoding="utf-8")
     assert not bootstrap.complete("runtime")
+
+
+def test_a_venv_that_was_moved_with_its_checkout_is_made_anew(bootstrap: ModuleType) -> None:
+    bootstrap.VENV.mkdir()
+    bootstrap.STAMP.write_text(f"dev {bootstrap.wanted()} /where/it/was\n", encoding="utf-8")
+    assert not bootstrap.complete("runtime")
+    assert not bootstrap.usable(bootstrap.VENV / "bin" / "python")
 
 
 def test_a_broken_venv_of_another_tool_is_left_alone(bootstrap: ModuleType, tmp_path: Path) -> None:
