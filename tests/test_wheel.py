@@ -64,3 +64,10 @@ def test_the_package_comes_from_the_wheel(unpacked: Path, tmp_path: Path) -> Non
     assert run_unpacked(unpacked, "import ledger; print(ledger.__file__)", tmp_path) == str(
         unpacked / "ledger" / "__init__.py"
     )
+
+
+def test_the_migrations_are_found_from_the_wheel(unpacked: Path, tmp_path: Path) -> None:
+    code = "from ledger.log.migrate import head, locate; print(locate()); print(head())"
+    where, newest = run_unpacked(unpacked, code, tmp_path).splitlines()
+    assert Path(where) == unpacked / "ledger" / "migrations"
+    assert newest
