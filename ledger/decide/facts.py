@@ -7,8 +7,8 @@ from typing import Any
 from ledger.clouds.values import Guest, Probe, Seen, Unknown
 from ledger.decide.view import UNREACHABLE, View, micros, seconds
 from ledger.events import Draft, parse_marker
+from ledger.moments import MICROS
 from ledger.policy import Policy
-from ledger.source import MICROS
 from ledger.state.model import Machine, Run
 
 # A log that has not grown for this long is stale (the old readers' bound for `stalled`).

@@ -6,8 +6,8 @@ from ledger.decide import ladder
 from ledger.decide.ends import NO_COMPUTE, End
 from ledger.decide.view import Create, Step, View, micros
 from ledger.events import Draft
+from ledger.moments import MICROS, request_id
 from ledger.policy import Policy
-from ledger.source import MICROS, request_id
 from ledger.state.model import Intent, Run
 
 DAY = 24 * 3600 * MICROS

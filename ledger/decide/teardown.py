@@ -8,8 +8,8 @@ from __future__ import annotations
 from ledger.decide.ends import is_lost
 from ledger.decide.view import Delete, Step, View, micros, seconds
 from ledger.events import Draft
+from ledger.moments import MICROS
 from ledger.policy import Policy
-from ledger.source import MICROS
 from ledger.state.model import Machine, Run
 
 BACKOFF_MIN = 60 * MICROS

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ledger.clouds.values import Absent, Guest, Listing, Probe, Seen, Unknown
 from ledger.events import Draft
-from ledger.source import MICROS
+from ledger.moments import MICROS
 
 # Errors of a probe that say the machine itself could not be reached; an error of the control plane does not.
 UNREACHABLE = frozenset({"unreachable", "timeout", "reset"})

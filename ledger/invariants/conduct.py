@@ -1,6 +1,7 @@
 """placeholder"""
 
 from typing import Any
+
 from ledger.log.connection import Connection
 from ledger.policy import Policy
 

@@ -16,9 +16,9 @@ from ledger.clouds.values import Absent, Guest, Listing, Probe, Seen, Unknown
 from ledger.decide.view import View, micros
 from ledger.edges import Edges
 from ledger.events import parse_marker, run_stream
+from ledger.moments import MICROS
 from ledger.policy import Policy
 from ledger.poller.specs import launch_spec
-from ledger.source import MICROS
 from ledger.state.model import Machine, Run
 
 LIST_SECONDS = 30.0

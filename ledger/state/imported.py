@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ledger.source import MICROS
+from ledger.moments import MICROS
 
 DRIVEN_BACKENDS = ("gcp", "runpod")
 _GCP_ATTEMPT = re.compile(r"^att-(\d{8})-(\d{6})")

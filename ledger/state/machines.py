@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ledger.events import Event
-from ledger.source import MICROS
+from ledger.moments import MICROS
 from ledger.state.model import ENDED_STATUSES, Decision, Machine, Run, Step
 from ledger.state.transitions import machine_step
 
