@@ -21,6 +21,7 @@ from ledger.sim.rows import (
     read_crash,
     read_machine,
     read_pause,
+    read_workload,
     read_world,
 )
 from ledger.sim.schema import Dispatch, Poll, Scenario, UserCommand
@@ -108,7 +109,7 @@ def _scenario(reader: Reader, node: yaml.Node) -> Scenario:
         machines=_rows(reader, top, "machines", ("cloud", "name", *MACHINE, *CHANGES), read_machine),
         calls=_rows(reader, top, "calls", None, read_call),
         world=_rows(reader, top, "world", None, read_world),
-        workloads=_rows(reader, top, "workloads", ("cloud", "nth", "does", "after", "runs", "exit"), _workload),
+        workloads=_rows(reader, top, "workloads", ("cloud", "nth", "does", "after", "runs", "exit"), read_workload),
         crashes=_rows(reader, top, "crashes", None, read_crash),
         pauses=_rows(
             reader,
