@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from greenlet import getcurrent, greenlet
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from ledger.clouds.values import Unknown
 from ledger.sim.schema import ClockJump
@@ -31,11 +31,15 @@ class Killed(BaseException):
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """A process of the ledger. `rank`: who goes first at one second; `poller`: its number, None for a command."""
+    """A process of the ledger. `rank`: who goes first at one second; `poller`: its number, None for a command.
+
+    `frozen`: until when all of it stands still.
+    """
 
     name: str
     rank: int
     poller: int | None = None
+    frozen: int = 0
     tasks: list[Task] = field(default_factory=list)
 
 
@@ -49,7 +53,7 @@ class Task:
     glet: greenlet | None = None
     dead: bool = False
     finished: bool = False
-    paused: bool = False
+    wait: int = 0
     result: Any = None
     error: BaseException | None = None
 
@@ -94,7 +98,7 @@ class Schedule:
         try:
             self._run(until)
             self.closing = True
-            while any(not task.paused for task in self._alive) and self._timers:
+            while self._timers and any(task.process.frozen <= self.now for task in self._alive):
                 if self._timers[0][0] > until + MOST_AFTER:
                     break
                 self._run(self._timers[0][0])
@@ -172,13 +176,23 @@ class Schedule:
 
     # What a process calls.
 
-    def park(self, micros: int, pause: bool = False) -> None:
-        """Let the current task wait so long in virtual time; `pause`: it stands still, and no one waits for it."""
+    def park(self, micros: int) -> None:
+        """Let the current task wait so long in virtual time."""
         task = self._me()
-        task.paused = pause
-        self.at(self.now + micros, lambda: self._wake(task))
+        wait = self._waits(task)
+        self.at(self.now + micros, lambda: self._wake(task, wait))
         self._give_way(task)
-        task.paused = False
+
+    def stand_still(self, micros: int) -> None:
+        """Let the whole current process stand still so long: what it waits for passes without it."""
+        task = self._me()
+        task.process.frozen = self.now + micros
+        wait = self._waits(task)
+        self.at(self.now + micros, lambda: self._wake(task, wait))
+        for other in [other for other in self._ready if other.process is task.process]:
+            self._ready.remove(other)
+            self._wake(other, other.wait)
+        self._give_way(task)
 
     def yield_point(self) -> None:
         """Let another process go on here, where there are several pollers and the seed says so."""
@@ -198,28 +212,28 @@ class Schedule:
         if not calls:
             return []
         me = self._me()
+        wait = self._waits(me)
         left = [len(calls)]
 
         def ended(task: Task) -> None:
             left[0] -= 1
             if left[0] == 0 or task.error is not None:
-                self._wake(me)
+                self._wake(me, wait)
+
+        def late() -> None:
+            # Once more round, so that a call which returns at this very moment has returned in time.
+            self.at(self.now, lambda: self._wake(me, wait))
 
         children = [self.spawn(me.process, call, ended) for call in calls]
-        self.at(self.now + max(0, round(seconds * MICROS)), lambda: self._wake(me))
+        self.at(self.now + round(seconds * MICROS), late)
         try:
-            # A stale deadline of an earlier `together` may wake it early.
-            deadline = self.now + max(0, round(seconds * MICROS))
-            while left[0] and self.now < deadline and not any(child.error for child in children):
-                self._give_way(me)
-            if left[0] and not any(child.error for child in children):
-                self._ready.append(me)  # those that take no time are still let through
-                self._give_way(me)
+            self._give_way(me)
         finally:
+            self._waits(me)
             for child in children:
                 self._kill(child)
         for child in children:
-            if child.error is not None and not (child.dead and isinstance(child.error, Killed)):
+            if child.error is not None and not child.dead:
                 raise child.error
         return [Unknown("timeout") if child.dead else child.result for child in children]
 
@@ -228,8 +242,17 @@ class Schedule:
             raise RuntimeError("only a process of the rehearsal can wait in virtual time")
         return self._current
 
-    def _wake(self, task: Task) -> None:
-        if not task.finished and task not in self._ready:
+    def _waits(self, task: Task) -> int:
+        """A new wait of a task; what would end an older one of it no longer wakes it."""
+        task.wait += 1
+        return task.wait
+
+    def _wake(self, task: Task, wait: int) -> None:
+        if task.wait != wait or task.finished or task in self._ready:
+            return
+        if task.process.frozen > self.now:
+            self.at(task.process.frozen, lambda: self._wake(task, wait))
+        else:
             self._ready.append(task)
 
     def _give_way(self, task: Task) -> None:
