@@ -53,7 +53,8 @@ def read_expect(reader: Reader, node: yaml.Node) -> tuple[Expectation, ...]:
 
     Values: handle None | dict | list of dicts; events and never tuples of EventMatch; live sorted list of
     `cloud/name`; created, deleted dicts of counts; max_* seconds; audit one Expectation a word, its value
-    `{word: [ids]}`; poll a dict; exits a list of ints (None: killed); run and reason words.
+    `{word: [ids]}`; poll a dict; exits a list of ints (None: killed); run a word; reason a
+    word or None (no terminal reason).
     """
     table = Table(reader, node, "expect", KEYS)
     lines: list[Expectation] = []
@@ -100,7 +101,7 @@ def _value(reader: Reader, key: str, node: yaml.Node) -> Any:
         case "run":
             return reader.word(node, where, schema.RUN_STATES)
         case _:
-            return reader.text(node, where)
+            return None if is_null(node) else reader.text(node, where)
 
 
 def _handle(reader: Reader, node: yaml.Node) -> Any:

@@ -213,7 +213,7 @@ def _run(expected: str, facts: Facts) -> Any:
     return HELD if expected in states else _several(states)
 
 
-def _reason(expected: str, facts: Facts) -> Any:
+def _reason(expected: str | None, facts: Facts) -> Any:
     reasons = [reason for _, reason in facts.runs.values()]
     return HELD if expected in reasons else _several(reasons)
 

@@ -291,6 +291,8 @@ class _Stage(Generic[E]):
     def _command(
         self, at: int, rank: int, name: str, job: Callable[[E], Any], then: Callable[[Task], None] | None = None
     ) -> None:
+        if at > self.scenario.poll.until:
+            return
         process = Process(name, rank)
 
         def start() -> None:

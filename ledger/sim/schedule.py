@@ -50,6 +50,7 @@ class Task:
     process: Process
     job: Callable[[], Any]
     then: Callable[[Task], None]
+    side: bool = False
     glet: greenlet | None = None
     dead: bool = False
     finished: bool = False
@@ -81,9 +82,12 @@ class Schedule:
         self._sequence += 1
         heapq.heappush(self._timers, (max(when, self.now), self._sequence, action))
 
-    def spawn(self, process: Process, job: Callable[[], Any], then: Callable[[Task], None]) -> Task:
-        """Make `job` runnable in `process` now; `then` is called with the task when it has ended, however it did."""
-        task = Task(process, job, then)
+    def spawn(self, process: Process, job: Callable[[], Any], then: Callable[[Task], None], side: bool = False) -> Task:
+        """Make `job` runnable in `process` now; `then` is called with the task when it has ended, however it did.
+
+        `side`: what it raises is its starter's to see; else `run` raises it.
+        """
+        task = Task(process, job, then, side)
         process.tasks.append(task)
         self._alive.append(task)
         self._ready.append(task)
@@ -140,7 +144,7 @@ class Schedule:
         self._current = task
         task.glet.switch()
         self._current = None
-        if task.error is not None and not isinstance(task.error, Killed):
+        if task.error is not None and not task.side and not isinstance(task.error, Killed):
             raise task.error
 
     def _body(self, task: Task) -> None:
@@ -224,7 +228,7 @@ class Schedule:
             # Once more round, so that a call which returns at this very moment has returned in time.
             self.at(self.now, lambda: self._wake(me, wait))
 
-        children = [self.spawn(me.process, call, ended) for call in calls]
+        children = [self.spawn(me.process, call, ended, side=True) for call in calls]
         self.at(self.now + round(seconds * MICROS), late)
         try:
             self._give_way(me)
