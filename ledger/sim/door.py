@@ -24,13 +24,14 @@ from ledger.clouds.values import (
     Unknown,
     Unresolved,
 )
+from ledger.moments import MICROS
 from ledger.sim import machine as read
 from ledger.sim.machine import Machine
 from ledger.sim.rules import Rules, Ruling
 from ledger.sim.schedule import Killed, Process, Schedule
 from ledger.sim.schema import ACCOUNT_RUNPOD, OTHER_ACCOUNT, PROJECT, CallRule
 from ledger.sim.world import NameTaken, World
-from ledger.source import MICROS, Source
+from ledger.source import Source
 
 T = TypeVar("T")
 UNSENT = Refused("absent", "the last moment to send had passed", unsent=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ledger.clouds.values import Guest, Probe, Seen
+from ledger.moments import MICROS
 from ledger.sim.schema import ACCOUNT_RUNPOD, PROJECT
-from ledger.source import MICROS
 
 PORT_AFTER = 30 * MICROS
 BUSY = 90

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ledger.source import MICROS
+from ledger.moments import MICROS
 
 INT = "tag:yaml.org,2002:int"
 FLOAT = "tag:yaml.org,2002:float"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from ledger.moments import MICROS
 from ledger.sim.machine import Machine
 from ledger.sim.world import World, key_of_sidecar, stream_of
-from ledger.source import MICROS
 
 
 def live(world: World, end: int) -> list[str]:

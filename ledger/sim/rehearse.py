@@ -17,6 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ledger.clouds.port import Cloud
 from ledger.edges import Together
+from ledger.moments import MICROS
 from ledger.sim import record
 from ledger.sim.door import SimCloud
 from ledger.sim.judge import Facts, Failure, judge
@@ -24,7 +25,7 @@ from ledger.sim.rules import Rules
 from ledger.sim.schedule import COMMAND, IMPORT, TICK, Killed, Process, Schedule, Task, VirtualSource
 from ledger.sim.schema import Dispatch, Scenario
 from ledger.sim.world import World
-from ledger.source import MICROS, Source
+from ledger.source import Source
 
 E = TypeVar("E")
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from ledger.moments import parse_time
 from ledger.policy import Policy, PolicyError, parse
 from ledger.sim import schema
 from ledger.sim.expect import read_expect
@@ -25,7 +26,6 @@ from ledger.sim.rows import (
     read_world,
 )
 from ledger.sim.schema import Dispatch, Poll, Scenario, UserCommand
-from ledger.source import parse_time
 
 __all__ = ["Scenario", "ScenarioError", "load", "loads"]
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from ledger.clouds.values import Unknown
+from ledger.moments import MICROS
 from ledger.sim.schema import ClockJump
-from ledger.source import MICROS
 
 T = TypeVar("T")
 MOST_AFTER = 3600 * MICROS  # how long what is under way at the end may still go on

@@ -14,11 +14,11 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from ledger.clouds.values import CreateSpec
+from ledger.moments import MICROS
 from ledger.policy import Policy
 from ledger.sim import machine as read
 from ledger.sim.machine import Machine, State
 from ledger.sim.schema import PROJECT, CallRule, MachineRow, Scenario, WorkloadRule, WorldRow
-from ledger.source import MICROS
 
 NAMES = UUID("7d3a52a4-3a0e-5d0b-9a55-6f1f4d1c0b11")
 OTHER_LEDGER = str(uuid5(NAMES, "another ledger"))

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ledger.clouds.values import CreateSpec, LaunchSpec
+from ledger.moments import MICROS
 from ledger.sim.door import SimCloud
 from ledger.sim.rules import Rules
 from ledger.sim.scenario import loads
 from ledger.sim.schedule import TICK, Process, Schedule, VirtualSource
 from ledger.sim.schema import Scenario
 from ledger.sim.world import World
-from ledger.source import MICROS
 
 LEDGER = "11111111-1111-4111-8111-111111111111"
 LATE = 1e9

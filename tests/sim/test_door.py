@@ -8,7 +8,7 @@ import pytest
 
 from ledger.clouds.port import Cloud
 from ledger.clouds.values import Absent, Accepted, Guest, Listing, Probe, Refused, Seen, Unknown, Unresolved
-from ledger.source import MICROS
+from ledger.moments import MICROS
 from tests.sim.making import LATE, LAUNCH, Scene, pod, spec
 
 POD = "machines: [{cloud: runpod, name: pod-1, id: p}, {cloud: gcp, name: eps-issue-1, id: 7}]\n"

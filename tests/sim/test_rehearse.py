@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from ledger.clouds.values import Absent, Accepted, Listing
+from ledger.moments import MICROS
 from ledger.sim.rehearse import Bench, Ledger, Outcome, Program, rehearse
 from ledger.sim.schema import Dispatch, Scenario
-from ledger.source import MICROS, Source, uuid4, uuid7
+from ledger.source import Source, uuid4, uuid7
 from tests.sim.making import LATE, LAUNCH, pod, scenario, spec
 
 

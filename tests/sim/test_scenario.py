@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ledger.moments import MICROS, parse_time
 from ledger.sim.scenario import ScenarioError, load, loads
 from ledger.sim.schema import Effect, EventMatch
-from ledger.source import MICROS, parse_time
 from tests.sim.making import scenario
 
 FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("*.yaml"))

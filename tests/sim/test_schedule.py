@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from ledger.clouds.values import Unknown
+from ledger.moments import MICROS
 from ledger.sim.schedule import COMMAND, TICK, Killed, Process, Schedule, Task, VirtualSource
 from ledger.sim.schema import ClockJump
-from ledger.source import MICROS, uuid7
+from ledger.source import uuid7
 
 
 class Stage:

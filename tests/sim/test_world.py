@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from ledger.moments import MICROS
 from ledger.policy import Policy
 from ledger.sim import machine as read
 from ledger.sim import record
 from ledger.sim.machine import Machine
 from ledger.sim.world import NameTaken, World, key_of_sidecar, stream_of
-from ledger.source import MICROS
 from tests.sim.making import LEDGER, pod, spec, world
 
 
