@@ -222,7 +222,8 @@ CONDUCT = f"""
         CASE WHEN m.machine IS NOT NULL AND m.billed_since IS NOT NULL AND m.billed_until IS NULL
             AND m.gone_at IS NULL THEN m.cost_per_hour ELSE 0 END,
         b.detail, b.evidence, a.position, CASE WHEN {_OVER} THEN 1 ELSE 0 END
-    FROM breaches b LEFT JOIN runs r ON r.stream = b.stream LEFT JOIN acks a ON a.breach = b.breach
+    FROM breaches b LEFT JOIN runs r ON r.stream = b.stream
+        LEFT JOIN (SELECT breach, MIN(position) AS position FROM acks GROUP BY breach) a ON a.breach = b.breach
         LEFT JOIN machines m ON m.machine = b.machine AND m.stream = b.stream
 """
 _OPEN = f"WHERE a.breach IS NULL AND NOT {_OVER}"
