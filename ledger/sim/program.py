@@ -12,6 +12,7 @@ from ledger.clouds.port import Cloud
 from ledger.decide.view import Rent
 from ledger.edges import Edges
 from ledger.events import run_stream
+from ledger.invariants.audit import audit
 from ledger.log.open import create_log, open_log
 from ledger.log.store import Hooks, Log
 from ledger.poller import manual
@@ -100,7 +101,7 @@ class TheLedger:
 
     def audit(self, now: int) -> set[str]:
         """The open invariants."""
-        return set()
+        return {breach.invariant for breach in audit(self.log, now)}
 
     def events(self) -> Sequence[Mapping[str, Any]]:
         """The log as envelopes."""
