@@ -11,15 +11,17 @@ import ledger
 from ledger.clouds.port import Cloud
 from ledger.decide.view import Rent
 from ledger.edges import Edges
-from ledger.events import run_stream
+from ledger.events import Event, run_stream
 from ledger.invariants.audit import audit
 from ledger.log.open import create_log, open_log
 from ledger.log.store import Hooks, Log
 from ledger.poller import manual
 from ledger.poller.dispatch import Request, dispatch
 from ledger.poller.tick import tick
+from ledger.sim.proof import differences
 from ledger.sim.rehearse import Bench
 from ledger.sim.schema import Dispatch, Scenario
+from ledger.sim.truths import Proof
 from ledger.source import Source
 
 GCP_ACCOUNT = "example-gpu-project"
@@ -36,13 +38,16 @@ class TheLedger:
         self.log = create_log(self.url, source, scenario.policy, ledger.__version__)
         self.ledger_id = self.log.ledger_id()
         self._opened: list[Log] = []
+        self._acknowledged: set[str] = set()
 
     def edges(self, bench: Bench) -> Edges:
         """The edges of one process: its own connection, clouds and hooks."""
-        hooks = Hooks(
-            before_append=bench.hooks.before_append,
-            after_commit=lambda events: bench.hooks.after_event(*(event.type for event in events)),
-        )
+
+        def committed(events: Sequence[Event]) -> None:
+            self._acknowledged.update(event.event_id for event in events)
+            bench.hooks.after_event(*(event.type for event in events))
+
+        hooks = Hooks(before_append=bench.hooks.before_append, after_commit=committed)
         log = open_log(self.url, bench.source, hooks=hooks)
         self._opened.append(log)
         clouds: Sequence[Cloud] = bench.clouds
@@ -114,6 +119,14 @@ class TheLedger:
             run = self.log.run(stream)
             found[stream] = ("active", None) if run.outcome is None else (run.outcome, run.reason)
         return found
+
+    def wrong_files(self) -> Mapping[str, str]:
+        """Active sidecars that are not as the log has it."""
+        return {}
+
+    def proof(self) -> Proof:
+        """What the universal truths need of the ledger."""
+        return Proof(frozenset(self._acknowledged), differences(self.log))
 
     def close(self) -> None:
         """Let go of every connection."""
