@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import ledger
 from ledger.clouds.port import Cloud
 from ledger.decide.view import Rent
 from ledger.edges import Edges
+from ledger.errors import LedgerError
 from ledger.events import Event, run_stream
 from ledger.invariants.audit import audit
 from ledger.log.open import create_log, open_log
@@ -25,6 +26,19 @@ from ledger.sim.truths import Proof
 from ledger.source import Source
 
 GCP_ACCOUNT = "example-gpu-project"
+
+
+def _done(_: object) -> int:
+    return 0
+
+
+def _told(edges: Edges, command: Callable[[], int]) -> int:
+    """The exit status of a command: what a person cannot ask for is one line and its status, as on the screen."""
+    try:
+        return command()
+    except LedgerError as error:
+        edges.say(str(error))
+        return error.status
 
 
 class TheLedger:
@@ -88,17 +102,15 @@ class TheLedger:
             allow_paid_fallback=row.allow_paid_fallback,
             asked={name: value for name, value in asked.items() if value is not None},
         )
-        return dispatch(edges, request).status
+        return _told(edges, lambda: dispatch(edges, request).status)
 
     def cancel(self, edges: Edges, issue: int, lane: str | None) -> int:
         """`ledger cancel`."""
-        manual.cancel(edges, run_stream(issue, lane))
-        return 0
+        return _told(edges, lambda: _done(manual.cancel(edges, run_stream(issue, lane))))
 
     def finalize(self, edges: Edges, issue: int, lane: str | None) -> int:
         """`ledger finalize`."""
-        manual.finalize(edges, run_stream(issue, lane))
-        return 0
+        return _told(edges, lambda: _done(manual.finalize(edges, run_stream(issue, lane))))
 
     def tick(self, edges: Edges) -> Sequence[tuple[str, Mapping[str, Any]]]:
         """`ledger poll`."""
