@@ -57,6 +57,7 @@ _UNAUTHORIZED: Final = re.compile(
 _INVALID: Final = re.compile(
     r"\b(?:template|gpu type|image|volume|data ?center|registry)\b.*\bnot found", re.IGNORECASE
 )
+_TAKEN: Final = re.compile(r"\balready exists\b", re.IGNORECASE)
 _POD_GONE: Final = re.compile(r"\bpod[ _]not[ _]found", re.IGNORECASE)
 _BY_STATUS: Final[Mapping[int, str]] = {401: "unauthorized", 402: "quota", 403: "unauthorized", 429: "quota"}
 
@@ -68,6 +69,7 @@ def refusal_in(text: str) -> str | None:
         (_QUOTA, "quota"),
         (_UNAUTHORIZED, "unauthorized"),
         (_INVALID, "invalid"),
+        (_TAKEN, "name_taken"),
     ):
         if pattern.search(text):
             return cls
@@ -93,7 +95,8 @@ def not_done(reply: Reply, message: str, *, taken: str) -> Refused | Unresolved:
 
 def not_read(reply: Reply, message: str) -> Unknown:
     """A read that was answered with an HTTP error."""
-    return Unknown("unauthorized" if reply.status in (401, 403) else f"http_{reply.status}", message)
+    known = {401: "unauthorized", 403: "unauthorized", 404: "not_found"}
+    return Unknown(known.get(reply.status, f"http_{reply.status}"), message)
 
 
 def message_of(reply: Reply, secrets: Iterable[str] = ()) -> str:

@@ -31,6 +31,7 @@ from ledger.source import Source
 UNSENT = Refused("absent", "the last moment to send had passed", unsent=True)
 ADDRESS_SECONDS = 60.0  # how long an address that a list showed is used without another look
 ACCOUNT_SECONDS = 10.0
+LEAST_SECONDS = 1.0  # what asking for the account may take at the end of a call
 GPU_IDS: Mapping[str, str] = {
     "A100": "NVIDIA A100 80GB PCIe",
     "A100-SXM": "NVIDIA A100-SXM4-80GB",
@@ -234,8 +235,12 @@ class PodCloud:
         raise NotImplementedError
 
     def _ask_account(self, timeout: float) -> str | Unknown:
-        """The user id that the key is of, by the API; Unknown `http_404` or `http_410`: it has no such call."""
+        """The user id that the key is of, by the API; Unknown `not_found` or `http_410`: it has no such call."""
         raise NotImplementedError
+
+    def _whose_since(self, begun: float, timeout: float) -> str | Unknown:
+        """`_whose` with what is left of a call's time-out since `begun`."""
+        return self._whose(max(LEAST_SECONDS, timeout - (self._source.steady() - begun)))
 
     def _whose(self, timeout: float) -> str | Unknown:
         """Whose key this is. A key is of one account for life, so once told it is not asked again."""
@@ -244,7 +249,7 @@ class PodCloud:
         told = self._ask_account(timeout)
         if isinstance(told, str):
             self._told = told
-        elif told.error in ("http_404", "http_410"):
+        elif told.error in ("not_found", "http_410"):
             # No call tells it any more. What is made under a key is then at least found again under that key.
             return self._configured or self._told or f"key-{self.key.fingerprint}"
         return told

@@ -47,7 +47,7 @@ POD = (
     "id name desiredStatus createdAt costPerHr adjustedCostPerHr env gpuCount runtime { uptimeInSeconds"
     " ports { ip isIpPublic privatePort publicPort type } gpus { id gpuUtilPercent memoryUtilPercent } }"
 )
-LIST = f"query {{ myself {{ id pods {{ {POD} }} }} }}"
+LIST = f"query {{ myself {{ pods {{ {POD} }} id }} }}"
 ACCOUNT = "query { myself { id } }"
 
 
@@ -69,7 +69,11 @@ def open_cloud(settings: Settings, source: Source, shell: Shell | None = None) -
 
 
 class RunPodCloud(PodCloud):
-    """One account over GraphQL. `url` is the API's base, without `/graphql`."""
+    """One account over GraphQL. `url` is the API's base, without `/graphql`.
+
+    `session`: a `requests.Session` that sends in the caller's own thread, with no limit but the library's; for a
+    rehearsal, where time is virtual.
+    """
 
     def __init__(
         self,
@@ -81,9 +85,11 @@ class RunPodCloud(PodCloud):
         offer: Offer | None = None,
         shell: Shell | None = None,
         recheck: bool = False,
+        session: Any = None,
     ) -> None:
         super().__init__(key, source, account=account, offer=offer, shell=shell, recheck=recheck)
         self._url = url
+        self._session = session
 
     def create(self, spec: CreateSpec, *, send_before: float, timeout: float) -> Accepted | Refused | Unresolved:
         """Ask for one pod."""
@@ -107,7 +113,7 @@ class RunPodCloud(PodCloud):
 
     def describe(self, machine: str, *, timeout: float) -> Seen | Absent | Unknown:
         """Read one pod, and whose the key is that reads it."""
-        query = f"query {{ myself {{ id }} pod(input: {literal({'podId': pod_id(machine)})}) {{ {POD} }} }}"
+        query = f"query {{ pod(input: {literal({'podId': pod_id(machine)})}) {{ {POD} }} myself {{ id }} }}"
         reply = self._send(query, timeout)
         myself = self._read(reply)
         if isinstance(myself, Unknown):
@@ -149,7 +155,7 @@ class RunPodCloud(PodCloud):
         if isinstance(reply, Failed):
             return UNSENT if reply.unsent else Unresolved(reply.error, reply.message)
         if says_pod_gone(reply.text) and reply.status in (200, 400, 404, 500):
-            whose = self._whose(timeout - (self._source.steady() - begun))
+            whose = self._whose_since(begun, timeout)
             return Absent(whose if isinstance(whose, str) else self._configured or self._told or "")
         if reply.status != 200:
             return not_done(reply, self._say(reply), taken="invalid")
@@ -161,7 +167,15 @@ class RunPodCloud(PodCloud):
         return Accepted()
 
     def _send(self, query: str, timeout: float, send_before: float | None = None) -> Reply | Failed:
-        return graphql.send(query, self.key, self._url, self._source, timeout=timeout, send_before=send_before)
+        return graphql.send(
+            query,
+            self.key,
+            self._url,
+            self._source,
+            timeout=timeout,
+            send_before=send_before,
+            session=self._session,
+        )
 
     def _ask_account(self, timeout: float) -> str | Unknown:
         myself = self._read(self._send(ACCOUNT, timeout))

@@ -41,6 +41,7 @@ class _Call:
     timeout: float
     source: Source
     send_before: float | None
+    session: Any
     response: Any = None
 
 
@@ -55,7 +56,7 @@ class _Requests:
         call: _Call = _here.call
         if call.send_before is not None and call.source.steady() > call.send_before:
             raise _Unsent
-        call.response = self._real.post(
+        call.response = (call.session or self._real).post(
             call.url, headers=dict(headers), data=data.encode(), timeout=call.timeout, allow_redirects=False
         )
         return call.response
@@ -80,12 +81,19 @@ def sdk() -> ModuleType:
 
 
 def send(
-    query: str, key: Key, url: str, source: Source, *, timeout: float, send_before: float | None = None
+    query: str,
+    key: Key,
+    url: str,
+    source: Source,
+    *,
+    timeout: float,
+    send_before: float | None = None,
+    session: Any = None,
 ) -> Reply | Failed:
-    """Send one query. `url` is the API's base, without `/graphql`."""
+    """Send one query. `url` is the API's base, without `/graphql`; `session` sends in the caller's own thread."""
     if timeout <= 0:
         return Failed("timeout", "no time was left for the call")
-    call = _Call(f"{url.rstrip('/')}/graphql", timeout, source, send_before)
+    call = _Call(f"{url.rstrip('/')}/graphql", timeout, source, send_before, session)
     module = sdk()
 
     def run() -> None:
@@ -93,7 +101,10 @@ def send(
         module.run_graphql_query(query, key.reveal())
 
     try:
-        within(timeout, run)
+        if session is None:
+            within(timeout, run)
+        else:
+            run()
     except TimeoutError:
         return Failed("timeout", "no answer within the time-out")
     except _Unsent:

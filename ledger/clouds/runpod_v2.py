@@ -59,7 +59,11 @@ class _Unsent(Exception):
 
 
 class RunPodV2Cloud(PodCloud):
-    """One account over REST v2. `url` is the API's base, without `/v2`; `graphql_url` that of GraphQL."""
+    """One account over REST v2. `url` is the API's base, without `/v2`; `graphql_url` that of GraphQL.
+
+    `transport`: sends in the caller's own thread, with no limit but the library's; for a rehearsal, where time is
+    virtual.
+    """
 
     def __init__(
         self,
@@ -72,8 +76,10 @@ class RunPodV2Cloud(PodCloud):
         offer: Offer | None = None,
         shell: Shell | None = None,
         recheck: bool = False,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         super().__init__(key, source, account=account, offer=offer, shell=shell, recheck=recheck)
+        self._transport = transport
         self._url = url.rstrip("/")
         self._graphql = f"{graphql_url.rstrip('/')}/graphql"
 
@@ -103,8 +109,8 @@ class RunPodV2Cloud(PodCloud):
         if reply.status not in (200, 404):
             return not_read(reply, self._say(reply))
         if reply.status == 404 and not _is_problem(reply):
-            return Unknown("http_404", "not RunPod's own answer; is the endpoint right?")
-        whose = self._whose(timeout - (self._source.steady() - begun))
+            return Unknown("not_found", "not RunPod's own answer; is the endpoint right?")
+        whose = self._whose_since(begun, timeout)
         if isinstance(whose, Unknown):
             return whose
         if reply.status == 404:
@@ -125,7 +131,7 @@ class RunPodV2Cloud(PodCloud):
         pods = reply.body.get("pods") if isinstance(reply.body, dict) else None
         if not isinstance(pods, list):
             return Unknown("malformed", "the answer cannot be read")
-        whose = self._whose(timeout - (self._source.steady() - begun))
+        whose = self._whose_since(begun, timeout)
         if isinstance(whose, Unknown):
             return whose
         seen = [self._seen(pod, whose) for pod in pods]
@@ -145,7 +151,7 @@ class RunPodV2Cloud(PodCloud):
         if isinstance(reply, Failed):
             return UNSENT if reply.unsent else Unresolved(reply.error, reply.message)
         if reply.status == 404 and _is_problem(reply):
-            whose = self._whose(timeout - (self._source.steady() - begun))
+            whose = self._whose_since(begun, timeout)
             return Absent(whose if isinstance(whose, str) else self._configured or self._told or "")
         if reply.status == 204:
             return Accepted()
@@ -181,7 +187,7 @@ class RunPodV2Cloud(PodCloud):
 
         def run() -> httpx.Response:
             # A connection of its own: one that was kept and is long dead would make a create's outcome unknown.
-            with httpx.Client(timeout=timeout, follow_redirects=False) as client:
+            with httpx.Client(timeout=timeout, follow_redirects=False, transport=self._transport) as client:
                 request = client.build_request(
                     method,
                     path if path.startswith("http") else f"{self._url}{path}",
@@ -193,7 +199,7 @@ class RunPodV2Cloud(PodCloud):
                 return client.send(request)
 
         try:
-            response = within(timeout, run)
+            response = within(timeout, run) if self._transport is None else run()
         except _Unsent:
             return Failed("timeout", "the last moment to send had passed", unsent=True)
         except (TimeoutError, httpx.TimeoutException):

@@ -1,0 +1,32 @@
+"""The cloud port's contract, held by both of RunPod's APIs over real sockets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ledger.clouds.port import Cloud
+from ledger.clouds.values import Seen
+from tests.clouds.contract import CloudContract
+from tests.clouds.wired import wired
+from tests.sim.making import Scene
+
+
+class TestGraphql(CloudContract):
+    backend = "runpod"
+    over_ssh = False
+
+    def reach(self, scene: Scene) -> Cloud:
+        return wired(scene, "graphql", self.closing)
+
+
+class TestRestV2(CloudContract):
+    backend = "runpod"
+    over_ssh = False
+
+    def reach(self, scene: Scene) -> Cloud:
+        return wired(scene, "rest_v2", self.closing)
+
+    def as_told(self, seen: Any) -> Any:
+        # It tells a cost of 0 for a pod that is stopped, so what that costs is not known.
+        return replace(seen, cost_per_hour=None) if isinstance(seen, Seen) and seen.status == "EXITED" else seen
