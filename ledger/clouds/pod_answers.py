@@ -6,6 +6,7 @@ surely nothing was made; anything else leaves a create or a delete unresolved.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -112,9 +113,9 @@ def message_of(reply: Reply, secrets: Iterable[str] = ()) -> str:
 def clean(text: str, secrets: Iterable[str] = ()) -> str:
     """`text` on one short line, `secrets` (the key, values of an environment) and what looks like one taken out."""
     for secret in sorted({s for s in secrets if len(s) >= SHORTEST_SECRET}, key=len, reverse=True):
-        text = text.replace(secret, "[redacted]")
-        # An error may quote it as it stood in the query.
-        text = text.replace(secret.encode("unicode_escape").decode(), "[redacted]")
+        # An error may quote it as it stood in the query or the body.
+        for form in (secret, json.dumps(secret, ensure_ascii=False)[1:-1], json.dumps(secret)[1:-1]):
+            text = text.replace(form, "[redacted]")
     line = " ".join(redact(text).split())
     return line if len(line) <= MESSAGE_LENGTH else line[: MESSAGE_LENGTH - 1] + "…"
 

@@ -109,7 +109,10 @@ class RunPodCloud(PodCloud):
             # Whatever else it complains of, a pod with an id is a pod that bills.
             seen = self._seen(data[field], self._configured or self._told or "")
             return Accepted(self._remember(seen)) if seen else Unresolved("malformed", "the new pod cannot be read")
-        return self._not_made(reply, spec)
+        if reply.status != 200 or errors_of(reply.body):
+            return _failed(reply, self._say(reply, spec), taken="name_taken")
+        error = "empty" if data is not None and not data.get(field) else "malformed"
+        return Unresolved(error, "the answer to a create names no pod")
 
     def describe(self, machine: str, *, timeout: float) -> Seen | Absent | Unknown:
         """Read one pod, and whose the key is that reads it."""
@@ -157,12 +160,9 @@ class RunPodCloud(PodCloud):
         if says_pod_gone(reply.text) and reply.status in (200, 400, 404, 500):
             whose = self._whose_since(begun, timeout)
             return Absent(whose if isinstance(whose, str) else self._configured or self._told or "")
-        if reply.status != 200:
-            return not_done(reply, self._say(reply), taken="invalid")
-        if errors_of(reply.body):
-            cls = refusal_in(reply.text)
-            return Refused(cls, self._say(reply)) if cls else Unresolved("graphql_error", self._say(reply))
-        if _data(reply) is None:
+        if reply.status != 200 or errors_of(reply.body):
+            return _failed(reply, self._say(reply), taken="invalid")
+        if "podTerminate" not in (_data(reply) or ()):
             return Unresolved("malformed", "the answer to a terminate cannot be read")
         return Accepted()
 
@@ -212,22 +212,6 @@ class RunPodCloud(PodCloud):
         }
         return "podFindAndDeployOnDemand", wanted
 
-    def _not_made(self, reply: Reply, spec: CreateSpec) -> Refused | Unresolved:
-        message = self._say(reply, spec)
-        errors = errors_of(reply.body)
-        if not errors and reply.status != 200:
-            return not_done(reply, message, taken="name_taken")
-        if not errors:
-            error = "malformed" if reply.malformed or _data(reply) is None else "empty"
-            return Unresolved(error, "the answer to a create names no pod")
-        if reply.status in (200, 400, 500) and (cls := refusal_in(reply.text)):
-            return Refused(cls, message)
-        if reply.status == 200:
-            return Unresolved("graphql_error", message)
-        if reply.status == 400 and any(error.get("path") for error in errors):
-            return Unresolved("graphql_error", message)  # it was executed, and failed somewhere
-        return not_done(reply, message, taken="name_taken")
-
     def _read(self, reply: Reply | Failed) -> dict[str, Any] | Unknown:
         """`myself` of an answer, with its id: whose pods these are."""
         if isinstance(reply, Failed):
@@ -275,6 +259,17 @@ class RunPodCloud(PodCloud):
             keep_running=env.get("KEEP_RUNNING") == "1",
             had_runtime=runtime is not None,
         )
+
+
+def _failed(reply: Reply, message: str, *, taken: str) -> Refused | Unresolved:
+    """A mutation that was answered with errors or a status. `taken`: what a 409 means for it."""
+    errors = errors_of(reply.body)
+    if errors and reply.status in (200, 400, 500) and (cls := refusal_in(reply.text)):
+        return Refused(cls, message)
+    # Errors with a path: it was executed, and failed somewhere on the way.
+    if reply.status == 200 or (reply.status == 400 and any(error.get("path") for error in errors)):
+        return Unresolved("graphql_error", message)
+    return not_done(reply, message, taken=taken)
 
 
 def _data(reply: Reply) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ is asked of GraphQL while that lives; after it, the account is the configured on
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -171,6 +172,14 @@ class RunPodV2Cloud(PodCloud):
             told = None
         return told if isinstance(told, str) and told else Unknown("malformed", "whose the key is was not told")
 
+    @functools.cached_property
+    def _client(self) -> httpx.Client:
+        """Made at the first call. No connection is kept: a dead one would make a create's outcome unknown."""
+        import httpx
+
+        none_kept = httpx.Limits(max_keepalive_connections=0)
+        return httpx.Client(follow_redirects=False, limits=none_kept, transport=self._transport)
+
     def _send(
         self,
         method: str,
@@ -186,17 +195,16 @@ class RunPodV2Cloud(PodCloud):
             return Failed("timeout", "no time was left for the call")
 
         def run() -> httpx.Response:
-            # A connection of its own: one that was kept and is long dead would make a create's outcome unknown.
-            with httpx.Client(timeout=timeout, follow_redirects=False, transport=self._transport) as client:
-                request = client.build_request(
-                    method,
-                    path if path.startswith("http") else f"{self._url}{path}",
-                    json=body,
-                    headers={"Authorization": f"Bearer {self.key.reveal()}", "Accept": "application/json"},
-                )
-                if send_before is not None and self._source.steady() > send_before:
-                    raise _Unsent
-                return client.send(request)
+            request = self._client.build_request(
+                method,
+                path if path.startswith("http") else f"{self._url}{path}",
+                json=body,
+                headers={"Authorization": f"Bearer {self.key.reveal()}", "Accept": "application/json"},
+                timeout=timeout,
+            )
+            if send_before is not None and self._source.steady() > send_before:
+                raise _Unsent
+            return self._client.send(request)
 
         try:
             response = within(timeout, run) if self._transport is None else run()
