@@ -355,7 +355,10 @@ class _Maker:
 
     def _selector(self, cloud: str) -> Row:
         if self._maybe(0.55):
-            return {"nth": self.chance.choice((1, 1, 1, 2, 2, 3, 4, 6)), "times": self.chance.choice((None, None, 2, 4))}
+            return {
+                "nth": self.chance.choice((1, 1, 1, 2, 2, 3, 4, 6)),
+                "times": self.chance.choice((None, None, 2, 4)),
+            }
         begin = self._when()
         most = self.span - begin + 60
         row: Row = {"begin": begin, "to": begin + min(most, self.chance.choice((61, 130, 300, 600)))}
@@ -390,7 +393,17 @@ class _Maker:
         return row
 
     def _answer(self, cloud: str, call: str) -> Row:
-        answers = ["error", "error", "timeout", "reset", "malformed", "unauthorized", "not_found", "other_account", "ok"]
+        answers = [
+            "error",
+            "error",
+            "timeout",
+            "reset",
+            "malformed",
+            "unauthorized",
+            "not_found",
+            "other_account",
+            "ok",
+        ]
         row: Row = {"cloud": cloud, "call": call, **self._selector(cloud)}
         if call == "list":
             answers += ["empty", "empty", "partial", "partial", "stale", "stale"]
