@@ -45,7 +45,7 @@ def files(log: Log, *rows: SidecarRow, at: float = 100) -> list[tuple[str | None
 
 def test_a_sidecar_as_the_log_has_it_is_no_breach(log: Log) -> None:
     write(log, [*ON_POD, edited(50, backend="gcp")])
-    assert files(log(RUN, "a", "a")("issue-9", None, None)) == []
+    assert files(log, SidecarRow(RUN, "a", "a"), SidecarRow("issue-9", None, None)) == []
     assert files(log) == []
     assert [b.id for b in audit(log, us(100), only=LOSSY)] == [f"lossy-projection@{RUN}"]
 
