@@ -1,0 +1,82 @@
+"""Breaches on the command line: how they are asked for, and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ledger.cli import output
+from ledger.source import MICROS
+
+if TYPE_CHECKING:
+    from ledger.cli.base import Call
+    from ledger.invariants.audit import Breach
+    from ledger.log.store import Log
+
+
+def open_breaches(
+    call: Call, log: Log, now: int, *, only: str | None = None, run: str | None = None, at: int | None = None
+) -> list[Breach]:
+    """What is open now (files compared where a folder is configured), or as the log had it `at` a time."""
+    from ledger.invariants.audit import as_of, audit
+
+    if at is not None:
+        return as_of(log, at, only=only, run=run)
+    folder = call.folder()
+    files = folder.rows(log) if folder is not None else None
+    return audit(log, now, files=files, only=only, run=run)
+
+
+def types_at(log: Log, positions: Sequence[int]) -> dict[int, str]:
+    """The types of the events at these positions, for evidence that a person can read."""
+    found: dict[int, str] = {}
+    for position in positions:
+        rows = log.connection.query("SELECT type FROM events WHERE position = :position", {"position": position})
+        found.update({position: rows[0][0]} if rows else {})
+    return found
+
+
+def rate(breaches: Sequence[Breach]) -> tuple[float, int]:
+    """(dollars per hour that the machines of these breaches cost together, machines of unknown price).
+
+    A machine in several breaches is billed once.
+    """
+    costs: dict[Any, float | None] = {}
+    for breach in breaches:
+        key = breach.machine or breach.id
+        costs[key] = breach.cost_per_hour if costs.get(key) is None else costs[key]
+    known = [cost for cost in costs.values() if cost is not None]
+    return sum(known), len(costs) - len(known)
+
+
+def show_table(breaches: Sequence[Breach]) -> None:
+    """One line a breach."""
+    rows = [
+        (
+            breach.id,
+            breach.run,
+            breach.machine,
+            output.when(breach.since),
+            output.span(breach.age_seconds * MICROS),
+            output.dollars(breach.cost_per_hour),
+            output.dollars(breach.usd_at_risk),
+        )
+        for breach in breaches
+    ]
+    output.table(("breach", "run", "machine", "since", "for", "$/h", "at risk"), rows, right=("$/h", "at risk"))
+
+
+def show_reasons(breaches: Sequence[Breach], types: Mapping[int, str]) -> None:
+    """Under each breach: what is wrong, on which evidence, and what to do."""
+    for breach in breaches:
+        output.say()
+        output.say(breach.id, "bad" if breach.status == "open" else "dim")
+        evidence = "  ".join(f"{position} {types.get(position, '(no event)')}" for position in breach.evidence)
+        output.facts(
+            [
+                ("what", breach.detail or breach.about),
+                ("until", output.when(breach.until) if breach.until is not None else None),
+                ("evidence", evidence),
+                ("do", breach.advice if breach.status == "open" else None),
+            ]
+        )
