@@ -12,6 +12,7 @@ from ledger.cli.breaches import open_breaches, rate, show_reasons, show_table, t
 from ledger.cli.names import Past, known, stream_of
 from ledger.errors import Conflict, LedgerError
 from ledger.events import LEDGER_STREAM, Draft, is_run
+from ledger.source import iso
 
 if TYPE_CHECKING:
     from ledger.invariants.audit import Breach
@@ -37,10 +38,12 @@ def audit(call: Call, as_of: int | None, history: bool, only: str | None, run: s
       ledger audit --as-of 2026-07-18T01:15:00Z
       ledger audit --history --run 1417
     """
-    from ledger.invariants.audit import as_of as audit_as_of
-    from ledger.invariants.audit import history as past_breaches
+    from ledger.invariants.audit import check
+    from ledger.invariants.audit import from_log as audit_from_log
+    from ledger.invariants.history import history as past_breaches
 
-    check_invariant(only)
+    ids = [only] if only is not None else None
+    check(ids)
     if history and as_of is not None:
         raise click.UsageError("--history tells every time; give --as-of or --history, not both")
     now = as_of if as_of is not None else call.source.now()
@@ -48,16 +51,16 @@ def audit(call: Call, as_of: int | None, history: bool, only: str | None, run: s
         stream = known(log, stream_of(run)) if run else None
         with output.progress("reading the log", quiet=call.json):
             if from_log and as_of is None:
-                breaches = audit_as_of(log, now, only=only, run=stream, from_log=True)
+                breaches = audit_from_log(log, now, ids, stream)
             else:
                 breaches = open_breaches(call, log, now, only=only, run=stream, at=as_of)
-            past = past_breaches(log, now, only=only, run=stream) if history else []
+            past = past_breaches(log, now, ids, stream) if history else []
         types = types_at(log, sorted({p for breach in (*breaches, *past) for p in breach.evidence}))
     per_hour, unknown = rate(breaches)
     if call.json:
         output.emit(
             {
-                "at": now,
+                "at": iso(now),
                 "open": [breach.to_json() for breach in breaches],
                 **({"past": [breach.to_json() for breach in past]} if history else {}),
                 "usd_per_hour": per_hour,
@@ -67,14 +70,6 @@ def audit(call: Call, as_of: int | None, history: bool, only: str | None, run: s
     else:
         _show(breaches, past if history else None, types, per_hour, unknown)
     return 1 if breaches else 0
-
-
-def check_invariant(only: str | None) -> None:
-    """Raises LedgerError listing the ids where `only` is none of them."""
-    from ledger.invariants import ALL
-
-    if only is not None and only not in (ids := [invariant.id for invariant in ALL]):
-        raise LedgerError(f"there is no invariant {only!r}; there are {', '.join(ids)}")
 
 
 def _show(

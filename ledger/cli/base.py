@@ -114,7 +114,7 @@ def common() -> list[click.Parameter]:
         click.Option(
             ["--json"],
             is_flag=True,
-            help="Print JSON; times in it are integer microseconds UTC.",
+            help="Print JSON.",
             expose_value=False,
             callback=_keep,
         ),
@@ -124,8 +124,8 @@ def common() -> list[click.Parameter]:
 class Command(click.Command):
     """A command that takes the common options too. What it returns is the exit status; None is 0."""
 
-    def __init__(self, *args: Any, params: list[click.Parameter] | None = None, **more: Any) -> None:
-        super().__init__(*args, params=[*(params or []), *common()], **more)
+    def __init__(self, name: str | None, *, params: list[click.Parameter] | None = None, **more: Any) -> None:
+        super().__init__(name, params=[*(params or []), *common()], **more)
 
 
 @dataclass(frozen=True, slots=True)

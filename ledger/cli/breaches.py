@@ -20,11 +20,12 @@ def open_breaches(
     """What is open now (files compared where a folder is configured), or as the log had it `at` a time."""
     from ledger.invariants.audit import as_of, audit
 
+    ids = [only] if only is not None else None
     if at is not None:
-        return as_of(log, at, only=only, run=run)
+        return as_of(log, at, ids, run)
     folder = call.folder()
     files = folder.rows(log) if folder is not None else None
-    return audit(log, now, files=files, only=only, run=run)
+    return audit(log, now, files, ids, run)
 
 
 def types_at(log: Log, positions: Sequence[int]) -> dict[int, str]:

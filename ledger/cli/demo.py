@@ -36,7 +36,7 @@ def demo(call: Call) -> None:
     """
     from ledger.demo.stage import temporary
     from ledger.demo.story import INCIDENTS
-    from ledger.invariants.audit import history
+    from ledger.invariants.history import history
 
     moments = []
     with temporary(INCIDENTS[0].as_it_happened[0].at) as stage:
@@ -51,7 +51,7 @@ def demo(call: Call) -> None:
                 _paragraph(incident.lesson, "  ", "good")
         past = [breach.to_json() for breach in history(stage.log, stage.source.now())]
         if call.json:
-            return output.emit({"moments": moments, "past": past})
+            return output.emit(output.iso_times({"moments": moments, "past": past}))
         return _close(stage, past)
 
 
@@ -70,7 +70,8 @@ def play(stage: Stage, incident: Incident) -> Iterator[tuple[Moment, dict[str, A
                 "title": moment.title,
                 "told": moment.told,
                 "events": [
-                    {"position": e.position, "stream": e.stream, "type": e.type} for e in stage.log.read_all(after=before)
+                    {"position": e.position, "stream": e.stream, "type": e.type}
+                    for e in stage.log.read_all(after=before)
                 ],
                 "old_files": {stream: _old(stage, stream) for stream in incident.streams},
                 "handles": {stream: _handle(stage, stream) for stream in incident.streams},
@@ -134,7 +135,9 @@ def _show_moment(moment: Moment, value: dict[str, Any]) -> None:
         output.facts([(f"the old file{f' of {stream}' if many else ''}", said)])
     for stream, said in value["handles"].items():
         output.facts([(f"the ledger{f' on {stream}' if many else ''}  ", said)])
-    output.facts([("billed      ", f"{output.dollars(value['usd'])} so far, {output.dollars(value['usd_per_hour'])} an hour")])
+    output.facts(
+        [("billed      ", f"{output.dollars(value['usd'])} so far, {output.dollars(value['usd_per_hour'])} an hour")]
+    )
     if not value["open"]:
         return output.say("  ledger audit  no breach open", "good")
     number = output.count(len(value["open"]), "breach", "breaches")

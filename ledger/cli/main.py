@@ -81,7 +81,7 @@ def run(argv: Sequence[str], call: Call | None = None) -> int:
         complain(_os_words(error))
         _drop_output()
         return 2
-    except Exception as error:  # noqa: BLE001 - the last line of defence of a person against a traceback
+    except Exception as error:
         _debug()
         complain(f"unexpected {type(error).__name__}: {error} (set LEDGER_DEBUG=1 to see where, and report it)")
         return 2

@@ -77,7 +77,9 @@ def _to_confirm(run: Run, machine_id: str | None) -> Machine:
     machine = run.machines.get(machine_id or in_hand or "")
     if machine is None or machine.generation != run.generation:
         if machine_id:
-            raise LedgerError(f"{run.stream} has no machine {machine_id}; `ledger adopt {machine_id} --run {run.stream}`")
+            raise LedgerError(
+                f"{run.stream} has no machine {machine_id}; `ledger adopt {machine_id} --run {run.stream}`"
+            )
         raise LedgerError(f"{run.stream} has no machine yet; `ledger show {run.stream}` says what it waits for")
     why = {
         "gone": f"it was seen to be gone ({iso(machine.gone_at)})" if machine.gone_at is not None else None,
@@ -108,7 +110,9 @@ def refuse_unfit(run: Run, what: str) -> None:
 @click.argument("machine")
 @click.option("--run", "issue", required=True, metavar="ISSUE", help="The run that takes it: 1417, or 1417-b.")
 @click.option("--name", metavar="NAME", help="Its name on its cloud; else as it was seen, else the run's usual one.")
-@click.option("--cost-per-hour", type=click.FloatRange(min=0), metavar="USD", help="What it costs; else as it was seen.")
+@click.option(
+    "--cost-per-hour", type=click.FloatRange(min=0), metavar="USD", help="What it costs; else as it was seen."
+)
 @pass_call
 def adopt(call: Call, machine: str, issue: str, name: str | None, cost_per_hour: float | None) -> None:
     """Take MACHINE over into a run: it is the ledger's from then on, to watch and to end.
@@ -144,7 +148,9 @@ def _adopt(call: Call, log: Log, stream: str, machine: str, name: str | None, co
             return False
         refuse_unfit(run, "adopt a machine into a run")
         if mine is not None and not mine.open:
-            raise LedgerError(f"{machine} was seen to be gone ({iso(mine.gone_at or 0)}); there is nothing to take over")
+            raise LedgerError(
+                f"{machine} was seen to be gone ({iso(mine.gone_at or 0)}); there is nothing to take over"
+            )
         seen = _seen(log, stream, machine)
         draft = _taken_over(call, log, run, machine, seen, name, cost)
         try:

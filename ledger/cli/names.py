@@ -62,7 +62,7 @@ def machine_of(text: str) -> tuple[str, str, str | None, str]:
     return text, "gcp", match[2], match[1]
 
 
-class Moment(click.ParamType):
+class Moment(click.ParamType[int]):
     """A time: ISO 8601, or how long ago (`2h`, `30min`, `1.5d`). Gives integer microseconds UTC."""
 
     name = "TIME"

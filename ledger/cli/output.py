@@ -25,6 +25,19 @@ def emit_line(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
+_MOMENTS = ("_at", "_since", "_until", "_began", "_deadline")
+
+
+def iso_times(value: Any, name: str = "") -> Any:
+    """The same with every moment (an integer under a name that says so) as ISO 8601, UTC."""
+    if isinstance(value, dict):
+        return {key: iso_times(inner, key) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [iso_times(inner) for inner in value]
+    moment = isinstance(value, int) and not isinstance(value, bool) and f"_{name}".endswith(_MOMENTS)
+    return iso(value) if moment else value
+
+
 def clean(value: Any) -> str:
     """As one line for a terminal: what a file or a cloud said may hold control characters."""
     text = NONE if value is None or value == "" else str(value)
@@ -52,7 +65,7 @@ def on_terminal() -> bool:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
-    """Rows under their columns' names; the columns in `right` are aligned to the right. Nothing is ever cut in a pipe."""
+    """Rows under their columns' names; the columns in `right` are aligned to the right. In a pipe nothing is cut."""
     cells = [[clean(value) for value in row] for row in rows]
     if not on_terminal():
         return _plain(columns, cells, right)

@@ -117,5 +117,5 @@ def status(call: Call) -> None:
     with call.reading() as ledger_log:
         value = collect(call, ledger_log)
     if call.json:
-        return output.emit(value)
+        return output.emit(output.iso_times(value))
     return show(value)

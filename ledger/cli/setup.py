@@ -8,7 +8,7 @@ import click
 
 import ledger
 from ledger.cli import output
-from ledger.cli.base import Call, Command, Entry, LazyGroup, pass_call
+from ledger.cli.base import Call, Command, Entry, LazyGroup, common, pass_call
 from ledger.errors import StorageError
 from ledger.log.open import SCHEMA, create_log, sqlite_path
 
@@ -53,6 +53,7 @@ def init(call: Call, directory: Path) -> None:
 
 @click.group(
     cls=LazyGroup,
+    params=common(),
     no_args_is_help=True,
     lazy={
         "upgrade": Entry("ledger.cli.setup", "Bring the database to this version's schema."),

@@ -65,7 +65,9 @@ def show(call: Call, issue: str, as_of: int | None) -> None:
         breaches = open_breaches(call, log, now, run=stream, at=as_of)
         sidecar = _sidecar(call, log, run) if as_of is None else None
     if call.json:
-        return output.emit(value_of(run, events, breaches, sidecar, now))
+        value = output.iso_times(value_of(run, breaches, sidecar, now))
+        stored = [{**event._asdict(), "payload": payload_of(event), "words": words(event)} for event in events]
+        return output.emit({**value, "events": stored})
     return _show(run, events, breaches, sidecar, now)
 
 
@@ -80,10 +82,8 @@ def _sidecar(call: Call, log: Log, run: Run) -> dict[str, Any] | None:
     return {"path": str(folder.path / file_name(run.stream)), "right": wrong is None, "wrong": wrong}
 
 
-def value_of(
-    run: Run, events: list[Event], breaches: list[Breach], sidecar: dict[str, Any] | None, now: int
-) -> dict[str, Any]:
-    """Everything that `ledger show --json` prints. Times in microseconds UTC, costs in dollars (per hour)."""
+def value_of(run: Run, breaches: list[Breach], sidecar: dict[str, Any] | None, now: int) -> dict[str, Any]:
+    """What `ledger show --json` prints beside the events. Times in microseconds UTC, costs in dollars (per hour)."""
     failover = run.failover
     return {
         "run": run.stream,
@@ -116,7 +116,6 @@ def value_of(
         "intents": [_intent(intent) for intent in run.intents.values()],
         "breaches": [breach.to_json() for breach in breaches],
         "sidecar": sidecar,
-        "events": [{**event._asdict(), "payload": payload_of(event), "words": words(event)} for event in events],
     }
 
 
@@ -198,9 +197,7 @@ def _intent(intent: Intent) -> dict[str, Any]:
     }
 
 
-def _show(
-    run: Run, events: list[Event], breaches: list[Breach], sidecar: dict[str, Any] | None, now: int
-) -> None:
+def _show(run: Run, events: list[Event], breaches: list[Breach], sidecar: dict[str, Any] | None, now: int) -> None:
     output.say(f"{run.stream}: {_words(run)}", "title")
     failover = run.failover
     output.facts(
@@ -208,7 +205,10 @@ def _show(
             ("opened", output.when(run.opened_at)),
             ("closed", output.when(run.closed_at) if run.closed_at is not None else None),
             ("generation", run.generation if run.generation > 1 else None),
-            ("unreadable", f"{len(run.unreadable)} events of a newer version: not acted on" if run.unreadable else None),
+            (
+                "unreadable",
+                f"{len(run.unreadable)} events of a newer version: not acted on" if run.unreadable else None,
+            ),
             ("handle", run.handle or "names no machine"),
             ("failover", f"{failover.reason}, since {output.when(failover.decided_at)}" if failover else None),
             ("in hand", failover.machine if failover else None),
@@ -293,5 +293,7 @@ def _launched(machine: Machine) -> str | None:
 def _teardown(machine: Machine) -> str | None:
     if machine.teardown_first_at is None:
         return None
-    failed = f", failed {machine.teardown_failures} times ({machine.teardown_error})" if machine.teardown_failures else ""
+    failed = (
+        f", failed {machine.teardown_failures} times ({machine.teardown_error})" if machine.teardown_failures else ""
+    )
     return f"requested {output.when(machine.teardown_first_at)}, {machine.teardown_reason}{failed}"

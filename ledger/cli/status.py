@@ -25,7 +25,7 @@ _ACCOUNTS = "SELECT stream, backend, account, read_at, complete, complete_at FRO
 
 
 def collect(call: Call, log: Log) -> dict[str, Any]:
-    """Everything that `ledger status --json` prints. Times in microseconds UTC, costs in dollars (per hour)."""
+    """What `ledger status --json` prints. Times in microseconds UTC, costs in dollars (per hour)."""
     now = call.source.now()
     with log.connection.read():
         machines = [_machine(row, now) for row in log.connection.query(_MACHINES)]
@@ -108,7 +108,7 @@ def show(value: dict[str, Any]) -> None:
     runs, machines = value["runs"], value["machines"]
     output.say(output.count(len(runs), "active run"), "title")
     if runs:
-        rows = [
+        rows: list[tuple[Any, ...]] = [
             (
                 run["run"],
                 _state(run),

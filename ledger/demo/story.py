@@ -38,7 +38,9 @@ class Incident:
     as_it_happened: tuple[Moment, ...]
 
 
-def _facts(stage: Stage, stream: str, type_: str, payload: dict[str, Any], machine: str, called: str | None = None) -> None:
+def _facts(
+    stage: Stage, stream: str, type_: str, payload: dict[str, Any], machine: str, called: str | None = None
+) -> None:
     known = stage.run(stream).machines[machine]
     draft = Draft(type_, payload, stage.source.now(), attempt=known.attempt, machine=machine)
     stage.append(stream, [draft], called)
