@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,12 +45,11 @@ class VirtualSource:
 
 @dataclass(slots=True)
 class Stage:
-    """What the story acts on: the log, the folder of handle files, and what was left behind by the old program."""
+    """What the story acts on: the log and the folder of handle files."""
 
     source: VirtualSource
     log: Log
     folder: SidecarFolder
-    old: Path
     positions: dict[str, int] = field(default_factory=dict)  # what the story called an event → its position
 
     def set_clock(self, moment: str) -> int:
@@ -61,17 +59,17 @@ class Stage:
 
     def old_file(self, stream: str) -> dict[str, Any]:
         """The handle file as the old program left it."""
-        value: dict[str, Any] = json.loads((self.old / f"{stream}-handle.json").read_text(encoding="utf-8"))
+        value: dict[str, Any] = json.loads((SIDECARS / f"{stream}-handle.json").read_text(encoding="utf-8"))
         return value
 
     def take_over(self, stream: str) -> None:
         """Import the old program's handle file of this run."""
         from ledger.importing import import_paths
 
-        import_paths(self.log, self.folder, [self.old / f"{stream}-handle.json"])
+        import_paths(self.log, self.folder, [SIDECARS / f"{stream}-handle.json"])
 
     def append(self, stream: str, drafts: Sequence[Draft], called: str | None = None) -> list[Event]:
-        """Append to a stream as it is, and write the handle files. `called` names the first event for later evidence."""
+        """Append to a stream as it is, and write the handle files. `called` names the first event, as evidence."""
         events = self.log.append(stream, self.log.state(stream).version, drafts)
         if called:
             self.positions[called] = events[0].position
@@ -94,12 +92,10 @@ def temporary(start: str) -> Iterator[Stage]:
     """A ledger that is gone when the story is over."""
     with TemporaryDirectory(prefix="ledger-demo-") as name:
         root = Path(name)
-        old = root / "old"
-        shutil.copytree(SIDECARS, old)
         (root / "handles").mkdir()
         source = VirtualSource(start)
         log = create_log(str(root / "ledger.db"), source, Policy(), ledger.__version__)
         try:
-            yield Stage(source, log, SidecarFolder(root / "handles"), old)
+            yield Stage(source, log, SidecarFolder(root / "handles"))
         finally:
             log.connection.close()

@@ -193,20 +193,20 @@ INCIDENTS = (
             Moment(
                 "2026-07-18T00:26:00Z",
                 "the queued machine vanishes; a pod is rented in its place",
-                "Google drops the request without a word. A pod with four H100 GPUs is rented on RunPod, and the program "
-                "that did so dies before it starts the job there. The old file still names the machine that is gone.",
+                "Google drops the request without a word. A pod with four H100 GPUs is rented on RunPod, and the "
+                "program that did so dies before it starts the job there. The old file still names the machine that is gone.",
                 _vanished,
             ),
             Moment(
                 "2026-07-18T00:41:00Z",
                 "fifteen minutes later",
-                "No process, no log file, 0 % on every GPU. A healthy start can take 27 minutes, so nothing is wrong yet.",
+                "No process, no log file, 0 % on every GPU. A healthy start takes up to 27 minutes: nothing is wrong yet.",
                 _seen_idle,
             ),
             Moment(
                 "2026-07-18T00:57:00Z",
                 "the bound of a launch has passed",
-                "Thirty minutes of billing without a launch are never right: from here on it is a breach, with its price.",
+                "Thirty minutes billed without a launch are never right: from here on it is a breach, with its price.",
                 _watched,
             ),
             Moment(
@@ -230,7 +230,7 @@ INCIDENTS = (
         begins=(
             "A create took longer than its five minutes' cap, so the launcher was run again, as documented, and found "
             "the machine in the queue. It then wrote the handle anew from defaults. #1776 lost the model of its machine; "
-            "its twin #1777 got the wrong one, STANDARD. The queue's timeout looks at FLEX_START machines alone."
+            "its twin #1777 got the wrong one, STANDARD. The old queue timeout looked at FLEX_START machines alone."
         ),
         lesson=(
             "What a cloud said and what a default says are never one field in the log: a look at the machine restores "
