@@ -19,7 +19,9 @@ def _enter(run: Run, event: Event) -> Machine | None:
     stage = machine.stage if machine else "none"
     after, allowed = machine_step(stage, event.type)
     if not allowed:
-        run.odd.append((event.position, event.type, stage, event.attempt, event.machine, event.occurred_at))
+        run.odd.append(
+            (event.position, event.type, stage, event.attempt, event.machine, event.occurred_at, run.generation)
+        )
     if machine is not None:
         machine.stage = after
     return machine
@@ -27,9 +29,15 @@ def _enter(run: Run, event: Event) -> Machine | None:
 
 def decided(run: Run, event: Event, payload: dict[str, Any], reason: str) -> Decision:
     """Note the decision, with how the machine it concerns stood."""
-    machine = run.machines.get(event.machine or "")
+    noted = decision(run.machines.get(event.machine or ""), run.generation, event, payload, reason)
+    run.decisions.append(noted)
+    return noted
+
+
+def decision(machine: Machine | None, generation: int, event: Event, payload: dict[str, Any], reason: str) -> Decision:
+    """The decision that `event` is, as the machine it concerns stood when it was taken."""
     idles = machine.idles if machine else []
-    decision = Decision(
+    return Decision(
         position=event.position,
         type=event.type,
         attempt=event.attempt,
@@ -41,10 +49,8 @@ def decided(run: Run, event: Event, payload: dict[str, Any], reason: str) -> Dec
         claim=machine.claim if machine else "none",
         idle_reads=len(idles),
         idle_span=event.occurred_at - idles[0][1] if idles else 0,
-        generation=run.generation,
+        generation=generation,
     )
-    run.decisions.append(decision)
-    return decision
 
 
 def resurface(machine: Machine) -> None:
@@ -114,6 +120,24 @@ def observe(machine: Machine, event: Event, payload: dict[str, Any]) -> None:
     machine.zone = payload.get("zone") or machine.zone
     if payload.get("cost_per_hour") is not None:
         machine.cost_per_hour = payload["cost_per_hour"]
+    if payload.get("reachable") is True or payload.get("log") not in (None, "unknown"):
+        machine.unreached_at = None
+    elif payload.get("reachable") is False and machine.unreached_at is None:
+        machine.unreached_at, machine.unreached_pos = at, position
+    compare_handle(machine, at, position)
+
+
+def compare_handle(machine: Machine, at: int, position: int) -> None:
+    """Note since when what was observed differs from what the handle states; what nobody knows differs from nothing."""
+    pairs = (
+        (machine.model, machine.handle_model),
+        (machine.zone, machine.handle_zone),
+        (machine.ports, machine.handle_ports),
+    )
+    if not any(seen is not None and stated is not None and seen != stated for seen, stated in pairs):
+        machine.stale_at = None
+    elif machine.stale_at is None:
+        machine.stale_at, machine.stale_pos = at, position
 
 
 def _ports(machine: Machine, ports: str | None, at: int, position: int) -> None:
@@ -209,8 +233,9 @@ def _reconnect_observed(run: Run, event: Event, payload: dict[str, Any]) -> None
     machine.created_at = payload.get("created_at") or machine.created_at
     if payload.get("ports"):
         machine.ports = machine.handle_ports = payload["ports"]
-    if machine.ended_at is not None:
-        machine.reconnected_ended_pos = event.position
+    if machine.ended_at is not None and machine.reconnected_ended_at is None:
+        machine.reconnected_ended_at, machine.reconnected_ended_pos = event.occurred_at, event.position
+    compare_handle(machine, event.occurred_at, event.position)
 
 
 def _launch_requested(run: Run, event: Event, payload: dict[str, Any]) -> None:

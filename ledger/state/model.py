@@ -14,6 +14,8 @@ from ledger.policy import Policy
 GCE_ENDED = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
 POD_ENDED = frozenset({"EXITED", "TERMINATED", "DEAD"})
 ENDED_STATUSES = GCE_ENDED | POD_ENDED
+# position, type, stage, attempt, machine, occurred_at, generation
+Odd = tuple[int, str, str, str | None, str | None, int, int]
 Claim = Literal["ours", "import", "user", "orphan", "name"]
 
 
@@ -112,6 +114,10 @@ class Machine:
     suspects: list[tuple[int, int]] = field(default_factory=list)  # (position, occurred_at) of the row of suspicions
     idles: list[tuple[int, int]] = field(default_factory=list)  # an orphan's idle readings in a row
     observed_pos: int = 0
+    stale_at: int | None = None  # the first observation that differs from what the handle states
+    stale_pos: int = 0
+    unreached_at: int | None = None  # the first of a row of probes that did not reach it
+    unreached_pos: int = 0
     # its clocks
     queue_since: int | None = None  # the create was requested; None once it has left PENDING
     queued: bool = False  # PENDING is what was last seen
@@ -132,6 +138,7 @@ class Machine:
     exit: int | None = None
     reconnected: bool = False
     status_at_reconnect: str | None = None
+    reconnected_ended_at: int | None = None
     reconnected_ended_pos: int = 0
     left_at: int | None = None
     left_pos: int = 0
@@ -221,7 +228,7 @@ class Run:
     import_sha: str | None = None
     relaunchable: bool = True
     ladder: tuple[str, ...] = ()
-    ladders: dict[int, tuple[str, ...]] = field(default_factory=dict)  # generation → its ladder
+    ladders: dict[int, tuple[str, ...]] = field(default_factory=dict)  # generation → the rungs that it owes a try
     start_rung: str | None = None
     intents: dict[tuple[str, int], Intent] = field(default_factory=dict)
     machines: dict[str, Machine] = field(default_factory=dict)
@@ -243,7 +250,7 @@ class Run:
     edited: tuple[str, ...] = ()
     acks: dict[str, int] = field(default_factory=dict)
     host_keys: dict[str, str] = field(default_factory=dict)
-    odd: list[tuple[int, str, str, str | None, str | None, int]] = field(default_factory=list)
+    odd: list[Odd] = field(default_factory=list)
     unreadable: list[tuple[int, str]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     creates: list[int] = field(default_factory=list)  # when calls were asked for
@@ -305,7 +312,7 @@ class Account:
     unreachable: tuple[str, ...] = ()
     fingerprint: str | None = None
     orphans: dict[str, Machine] = field(default_factory=dict)
-    odd: list[tuple[int, str, str, str | None, str | None, int]] = field(default_factory=list)
+    odd: list[Odd] = field(default_factory=list)
     unreadable: list[tuple[int, str]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
 
@@ -321,10 +328,9 @@ class LedgerState:
     id: str = ""
     created_at: int = 0
     policy: Policy = field(default_factory=Policy)
-    policy_pos: int = 0
-    policy_recorded_at: int = 0
+    policies: list[tuple[int, int, Policy]] = field(default_factory=list)  # position, recorded_at, as of then
     acks: dict[str, int] = field(default_factory=dict)
-    odd: list[tuple[int, str, str, str | None, str | None, int]] = field(default_factory=list)
+    odd: list[Odd] = field(default_factory=list)
     unreadable: list[tuple[int, str]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
 
