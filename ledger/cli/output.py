@@ -135,10 +135,10 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 
 @contextmanager
-def progress(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on stderr while something takes its time, if stderr is a terminal. Gives `step(done, total)`."""
+def progress(label: str, *, quiet: bool = False) -> Iterator[Callable[..., None]]:
+    """A bar on stderr while something takes its time, if stderr is a terminal. Gives `step(done, total)`; the total may be left out."""
     if quiet or not sys.stderr.isatty():
-        yield lambda _done, _total: None
+        yield lambda _done, _total=None: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -146,4 +146,4 @@ def progress(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int 
     shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda done, total=None: bar.update(task, completed=done, total=total)
