@@ -15,6 +15,7 @@ from ledger.source import MICROS
 if TYPE_CHECKING:
     from ledger.demo.stage import Stage
     from ledger.demo.story import Incident, Moment
+    from ledger.invariants.audit import Breach
 
 _WIDTH = 92
 
@@ -43,21 +44,24 @@ def demo(call: Call) -> None:
         for incident in INCIDENTS:
             if not call.json:
                 _open_act(incident)
-            for moment, value in play(stage, incident):
-                moments.append(value)
+            for moment, value, breaches in play(stage, incident):
+                moments.append({**output.iso_times(value), "open": [breach.to_json() for breach in breaches]})
                 if not call.json:
-                    _show_moment(moment, value)
+                    _show_moment(moment, value, breaches)
             if not call.json:
                 _paragraph(incident.lesson, "  ", "good")
-        past = [breach.to_json() for breach in history(stage.log, stage.source.now())]
+        past = history(stage.log, stage.source.now())
         if call.json:
-            return output.emit(output.iso_times({"moments": moments, "past": past}))
+            return output.emit({"moments": moments, "past": [breach.to_json() for breach in past]})
         return _close(stage, past)
 
 
-def play(stage: Stage, incident: Incident) -> Iterator[tuple[Moment, dict[str, Any]]]:
-    """Act each moment and give what the old file said, what was billed, the handle file now, and the open breaches."""
+def play(stage: Stage, incident: Incident) -> Iterator[tuple[Moment, dict[str, Any], list[Breach]]]:
+    """Act each moment; give it, what the old file and the ledger said and the cloud billed, and the open breaches."""
+    from ledger.demo.story import watch
+
     for moment in incident.as_it_happened:
+        watch(stage, incident.streams, until=moment.at)
         at = stage.set_clock(moment.at)
         before = int(stage.log.connection.query("SELECT COALESCE(MAX(position), 0) FROM events")[0][0])
         moment.act(stage)
@@ -77,8 +81,8 @@ def play(stage: Stage, incident: Incident) -> Iterator[tuple[Moment, dict[str, A
                 "handles": {stream: _handle(stage, stream) for stream in incident.streams},
                 "usd_per_hour": rate,
                 "usd": usd,
-                "open": [breach.to_json() for breach in stage.audit()],
             },
+            stage.audit(),
         )
 
 
@@ -122,35 +126,38 @@ def _open_act(incident: Incident) -> None:
 
 
 def _paragraph(text: str, indent: str, style: str | None = None) -> None:
-    for line in textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent):
+    for line in textwrap.wrap(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent), break_on_hyphens=False
+    ):
         output.say(line, style)
 
 
-def _show_moment(moment: Moment, value: dict[str, Any]) -> None:
+def _show_moment(moment: Moment, value: dict[str, Any], breaches: list[Breach]) -> None:
     output.say()
     output.say(f"{output.when(value['at'])}  {moment.title}", "title")
     _paragraph(moment.told, "  ")
-    many = len(value["old_files"]) > 1
-    for stream, said in value["old_files"].items():
-        output.facts([(f"the old file{f' of {stream}' if many else ''}", said)])
-    for stream, said in value["handles"].items():
-        output.facts([(f"the ledger{f' on {stream}' if many else ''}  ", said)])
-    output.facts(
-        [("billed      ", f"{output.dollars(value['usd'])} so far, {output.dollars(value['usd_per_hour'])} an hour")]
-    )
-    if not value["open"]:
-        return output.say("  ledger audit  no breach open", "good")
-    number = output.count(len(value["open"]), "breach", "breaches")
-    output.say(f"  ledger audit  {number} open", "bad")
-    for breach in value["open"]:
-        cost = f", {output.dollars(breach['usd_at_risk'])} at risk" if breach["cost_per_hour"] else ""
-        where = breach["machine"] or breach["run"]
-        output.say(f"    {breach['invariant']}: {where}, since {output.when(breach['since'])}{cost}", "bad")
-        _paragraph(breach["advice"], "      ")
+    several = len(value["old_files"]) > 1
+    pairs = [(f"the old file{_of(stream, several)}", said) for stream, said in value["old_files"].items()]
+    pairs += [(f"the ledger{_of(stream, several)}", said) for stream, said in value["handles"].items()]
+    pairs.append(("billed", f"{output.dollars(value['usd'])} so far, {output.dollars(value['usd_per_hour'])} an hour"))
+    output.facts(pairs)
+    if not breaches:
+        return output.say("  ledger audit: no breach open", "good")
+    output.say(f"  ledger audit: {output.count(len(breaches), 'breach', 'breaches')} open", "bad")
+    for breach in breaches:
+        cost = f", {output.dollars(breach.usd_at_risk)} at risk" if breach.cost_per_hour else ""
+        where = breach.run if several else breach.machine or breach.run
+        output.say(f"    {breach.invariant}: {where}, since {output.when(breach.since)}{cost}", "bad")
+        _paragraph(breach.detail or breach.about, "      ")
+        _paragraph(breach.advice, "      -> ")
     return None
 
 
-def _close(stage: Stage, past: list[dict[str, Any]]) -> None:
+def _of(stream: str, several: bool) -> str:
+    return f", #{stream.removeprefix('issue-')}" if several else ""
+
+
+def _close(stage: Stage, past: list[Breach]) -> None:
     events = int(stage.log.connection.query("SELECT COUNT(*) FROM events")[0][0])
     output.say()
     output.say("what stays", "title")
@@ -160,8 +167,7 @@ def _close(stage: Stage, past: list[dict[str, Any]]) -> None:
         "  ",
     )
     rows = [
-        (b["invariant"], b["run"], output.when(b["since"]), output.when(b["until"]), output.dollars(b["usd_at_risk"]))
-        for b in past
+        (b.invariant, b.run, output.when(b.since), output.when(b.until), output.dollars(b.usd_at_risk)) for b in past
     ]
     if rows:
         output.table(("breach", "run", "since", "until", "at risk"), rows, right=("at risk",))

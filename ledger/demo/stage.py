@@ -51,6 +51,7 @@ class Stage:
     log: Log
     folder: SidecarFolder
     positions: dict[str, int] = field(default_factory=dict)  # what the story called an event → its position
+    vanished: set[str] = field(default_factory=set)  # machines that no list shows any more
 
     def set_clock(self, moment: str) -> int:
         """The clock now shows this (ISO 8601). Microseconds UTC."""

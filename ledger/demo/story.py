@@ -8,12 +8,15 @@ from typing import Any
 
 from ledger.demo.stage import Stage
 from ledger.events import Draft, account_stream
-from ledger.source import MICROS, request_id, uuid4
+from ledger.source import MICROS, parse_time, request_id, uuid4
+from ledger.state.model import Machine
 
 PROJECT = "example-gpu-project"
 POD = "runpod:9qk2w7h4xj"
 POD_USD_PER_HOUR = 11.96  # four H100 at 2.99 dollars each
 HOLDER = "poller-demo"
+TWINS = ("issue-1776", "issue-1777")
+LIST_MICROS = 300 * MICROS  # a list that says nothing new is recorded this often
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,26 @@ def _facts(
     stage.append(stream, [draft], called)
 
 
-def _listed(stage: Stage, backend: str, account: str, machines: Sequence[str]) -> None:
-    payload = {"backend": backend, "account": account, "complete": True, "machines": list(machines)}
-    stage.append(account_stream(backend, account), [Draft("InventoryRead", payload, stage.source.now())])
+def watch(stage: Stage, streams: Sequence[str], until: str | None = None) -> None:
+    """What the poller's lists say of these runs' accounts: now, or every five minutes until then."""
+    if until is not None:
+        end = parse_time(until)
+        while any(m.open for m in _machines(stage, streams)) and stage.source.micros + LIST_MICROS < end:
+            stage.source.micros += LIST_MICROS
+            watch(stage, streams)
+        return
+    accounts: dict[tuple[str, str], list[str]] = {}
+    for machine in _machines(stage, streams):
+        listed = accounts.setdefault((machine.backend, machine.account), [])
+        if machine.open and machine.id not in stage.vanished:
+            listed.append(machine.id)
+    for (backend, account), listed in accounts.items():
+        payload = {"backend": backend, "account": account, "complete": True, "machines": listed}
+        stage.append(account_stream(backend, account), [Draft("InventoryRead", payload, stage.source.now())])
+
+
+def _machines(stage: Stage, streams: Sequence[str]) -> list[Machine]:
+    return [machine for stream in streams for machine in stage.run(stream).machines.values()]
 
 
 def _machine(stage: Stage, stream: str) -> str:
@@ -79,13 +99,14 @@ def _torn_down(stage: Stage, stream: str, machine: str, outcome: str, reason: st
 
 def _taken_over_1417(stage: Stage) -> None:
     stage.take_over("issue-1417")
-    _listed(stage, "gcp", PROJECT, [_machine(stage, "issue-1417")])
+    watch(stage, ["issue-1417"])
 
 
 def _vanished(stage: Stage) -> None:
     stream, instance = "issue-1417", _machine(stage, "issue-1417")
     known = stage.run(stream).machines[instance]
-    _listed(stage, "gcp", PROJECT, [])
+    stage.vanished.add(instance)
+    watch(stage, [stream])
     absent = {"scope": "both", "account": PROJECT, "age_seconds": 528.0}
     _facts(stage, stream, "AbsenceObserved", absent, instance, called="absence")
     now, failover = stage.source.now(), uuid4(stage.source)
@@ -122,7 +143,7 @@ def _vanished(stage: Stage) -> None:
     stage.append(
         stream, [Draft("Provisioned", made, now, attempt=attempt, machine=POD, correlation_id=failover)], "pod"
     )
-    _listed(stage, "runpod", "example", [POD])
+    watch(stage, [stream])
 
 
 def _seen_idle(stage: Stage) -> None:
@@ -132,41 +153,40 @@ def _seen_idle(stage: Stage) -> None:
 
 
 def _watched(stage: Stage) -> None:
-    _listed(stage, "gcp", PROJECT, [])
-    _listed(stage, "runpod", "example", [POD])
+    watch(stage, ["issue-1417"])
 
 
 def _ended_1417(stage: Stage) -> None:
     _torn_down(stage, "issue-1417", POD, "failed", "launch_unconfirmed", "infra")
-    _listed(stage, "runpod", "example", [])
+    watch(stage, ["issue-1417"])
 
 
 # #1776
 
 
 def _taken_over_1776(stage: Stage) -> None:
-    for stream in ("issue-1776", "issue-1777"):
+    for stream in TWINS:
         stage.take_over(stream)
-    _listed(stage, "gcp", PROJECT, [_machine(stage, "issue-1776"), _machine(stage, "issue-1777")])
+    watch(stage, TWINS)
 
 
 def _seen_queued(stage: Stage) -> None:
-    for stream in ("issue-1776", "issue-1777"):
+    for stream in TWINS:
         seen = {"status": "PENDING", "provisioning_model": "FLEX_START", "zone": "us-central1-c", "source": "describe"}
         _facts(stage, stream, "MachineObserved", seen, _machine(stage, stream))
 
 
 def _still_queued(stage: Stage) -> None:
-    _listed(stage, "gcp", PROJECT, [_machine(stage, "issue-1776"), _machine(stage, "issue-1777")])
+    watch(stage, TWINS)
 
 
 def _ended_1776(stage: Stage) -> None:
-    for stream in ("issue-1776", "issue-1777"):
+    for stream in TWINS:
         machine = _machine(stage, stream)
         cancel = Draft("CancelRequested", {"by": "a person"}, stage.source.now(), actor="user")
         stage.append(stream, [cancel])
         _torn_down(stage, stream, machine, "cancelled", "cancelled", None)
-    _listed(stage, "gcp", PROJECT, [])
+    watch(stage, TWINS)
 
 
 INCIDENTS = (
@@ -226,7 +246,7 @@ INCIDENTS = (
     Incident(
         issue="#1776",
         title="the reconnect that switched off its own safety net",
-        streams=("issue-1776", "issue-1777"),
+        streams=TWINS,
         begins=(
             "A create took longer than its five minutes' cap, so the launcher was run again, as documented, and found "
             "the machine in the queue. It then wrote the handle anew from defaults. #1776 lost the model of its machine; "

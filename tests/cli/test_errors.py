@@ -112,7 +112,9 @@ def _folder(cli: Cli) -> None:
     ],
     ids=["newer schema", "not a database", "another's database", "a folder", "gone"],
 )
-@pytest.mark.parametrize("command", [["audit"], ["status"], ["verify"], ["confirm", "1417", "--pid", "1"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [["audit"], ["status"], ["verify"], ["confirm", "1417", "--pid", "1"]], ids=" ".join
+)
 def test_a_database_that_is_not_a_ledgers(
     cli: Cli, harm: Callable[[Cli], None], words: list[str], command: list[str]
 ) -> None:

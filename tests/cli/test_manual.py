@@ -26,7 +26,9 @@ def test_confirm_repoints_the_handle_to_the_machine_in_hand_in_one_append(taken:
     result = taken("confirm", "1417", "--pid", 4242, "--json")
     assert (result.status, result.json) == (0, {"run": "issue-1417", "machine": POD, "pid": 4242, "written": True})
     confirmed, repointed = taken.events("issue-1417")[-2:]
-    assert confirmed.data() == {"pid": 4242, "source": "user"} | {k: None for k in confirmed.data() if k not in ("pid", "source")}
+    assert confirmed.data() == {"pid": 4242, "source": "user"} | {
+        k: None for k in confirmed.data() if k not in ("pid", "source")
+    }
     assert (confirmed.type, confirmed.actor, confirmed.attempt) == ("LaunchConfirmed", "user", attempt)
     assert (repointed.type, repointed.data()) == ("Repointed", {"from": instance, "to": POD})
     assert confirmed.recorded_at == repointed.recorded_at
