@@ -41,12 +41,12 @@ UNWATCHED = Invariant(
                 || ', with ' || CAST(w.things AS TEXT) || ' machines or creates open there',
             w.first_pos, w.complete_pos
         FROM (
-            SELECT o.backend AS backend, o.account AS account, o.first_pos AS first_pos, o.things AS things,
-                o.cost AS cost, o.unknown AS unknown,
+            SELECT q.backend AS backend, q.account AS account, q.first_pos AS first_pos, q.things AS things,
+                q.cost AS cost, q.unknown AS unknown,
                 COALESCE((SELECT MAX(a.complete_at) FROM accounts a
-                    WHERE a.backend = o.backend AND (o.account = '' OR a.account = o.account)), o.since) AS last,
+                    WHERE a.backend = q.backend AND (q.account = '' OR a.account = q.account)), q.since) AS last,
                 COALESCE((SELECT MAX(a.complete_pos) FROM accounts a
-                    WHERE a.backend = o.backend AND (o.account = '' OR a.account = o.account)), 0) AS complete_pos
+                    WHERE a.backend = q.backend AND (q.account = '' OR a.account = q.account)), 0) AS complete_pos
             FROM (
                 SELECT t.backend AS backend, t.account AS account, MIN(t.since) AS since, MIN(t.pos) AS first_pos,
                     COUNT(*) AS things, SUM(COALESCE(t.cost, 0)) AS cost,
@@ -62,7 +62,7 @@ UNWATCHED = Invariant(
                     WHERE {OPEN_INTENT}
                 ) t
                 GROUP BY t.backend, t.account
-            ) o
+            ) q
         ) w
         WHERE w.last + :blind <= :now
     """,

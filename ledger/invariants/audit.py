@@ -216,16 +216,17 @@ def _advise(invariant: Invariant, run: str | None, machine: str | None) -> str:
 
 
 # A breach of conduct is over when its run was closed after it or dispatched again; what closed the run wrongly stays.
-_OVER = "(r.generation > b.generation OR r.closed_pos > b.position)"
+_OVER = "(r.stream IS NOT NULL AND (r.generation > b.generation OR COALESCE(r.closed_pos, 0) > b.position))"
 CONDUCT = f"""
     SELECT b.invariant, b.position, b.stream, b.generation, b.attempt, b.machine, b.began, b.since,
         CASE WHEN m.machine IS NOT NULL AND m.billed_since IS NOT NULL AND m.billed_until IS NULL
             AND m.gone_at IS NULL THEN m.cost_per_hour ELSE 0 END,
-        b.detail, b.evidence, a.position, CASE WHEN r.stream IS NOT NULL AND {_OVER} THEN 1 ELSE 0 END
-    FROM breaches b LEFT JOIN runs r ON r.stream = b.stream LEFT JOIN acks a ON a.breach = b.breach
+        b.detail, b.evidence, a.position, CASE WHEN {_OVER} THEN 1 ELSE 0 END
+    FROM breaches b LEFT JOIN runs r ON r.stream = b.stream
+        LEFT JOIN (SELECT breach, MIN(position) AS position FROM acks GROUP BY breach) a ON a.breach = b.breach
         LEFT JOIN machines m ON m.machine = b.machine AND m.stream = b.stream
 """
-_OPEN = f"WHERE a.breach IS NULL AND NOT (r.stream IS NOT NULL AND {_OVER})"
+_OPEN = f"WHERE a.breach IS NULL AND NOT {_OVER}"
 
 
 def _conduct(connection: Connection, now: int, only: Collection[str] | None) -> Iterator[Breach]:

@@ -23,6 +23,8 @@ LOG_ALONE = (
 )
 _COLUMNS = "CAST(d.position AS TEXT), d.stream, d.generation, d.attempt, d.machine, d.at, d.at, 0"
 _RANGE = "d.position >= :first AND d.position <= :last"
+# What was in the log when it was decided: a position that came later is no evidence.
+_CITED = "evidence v JOIN events e ON e.position = v.position AND e.position < v.decision"
 
 # A boot loop is the count of the boot deaths before it: it may rest on those decisions.
 ATTEMPT_LEAK = Invariant(
@@ -33,7 +35,7 @@ ATTEMPT_LEAK = Invariant(
         SELECT {_COLUMNS},
             d.type || ' ' || d.reason || ' rests on ' || MIN(e.type) || ' of another run, attempt or machine',
             MIN(e.position)
-        FROM decisions d JOIN evidence v ON v.decision = d.position JOIN events e ON e.position = v.position
+        FROM decisions d JOIN {_CITED} AND v.decision = d.position
         WHERE {_RANGE}
             AND ((e.stream <> d.stream AND e.stream LIKE 'issue-%')
                 OR e.attempt <> d.attempt OR e.machine <> d.machine)
@@ -43,7 +45,7 @@ ATTEMPT_LEAK = Invariant(
     advice="see with `ledger show` {run} whether what was decided still holds for {machine}, then `ledger ack` it",
 )
 
-_SEEN = "FROM evidence v JOIN events e ON e.position = v.position WHERE v.decision = d.position"
+_SEEN = f"FROM {_CITED} WHERE v.decision = d.position"
 _RESTS_ON_A_FAILOVER = f"EXISTS (SELECT 1 {_SEEN} AND e.type = 'FailoverDecided' AND e.stream = d.stream)"
 _REASONS = ", ".join(f"'{reason}'" for reason in LOG_ALONE)
 THIN_EVIDENCE = Invariant(

@@ -262,7 +262,7 @@ acks = Table(
     "acks",
     metadata,
     _text("breach", key=True),
-    _int("position", needed=True),
+    _int("position", key=True),
 )
 
 # Conduct: points in the past, judged once.

@@ -24,7 +24,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "oddities": ("position",),
     "accounts": ("stream",),
     "policies": ("position",),
-    "acks": ("breach",),
+    "acks": ("breach", "position"),
 }
 
 

@@ -123,7 +123,7 @@ def _ledger(state: LedgerState, event: Event, payload: dict[str, Any]) -> None:
     elif event.type == "PolicyChanged":
         _policy(state, event, payload)
     elif event.type == "BreachAcknowledged":
-        state.acks[payload["breach"]] = event.position
+        state.acks.setdefault(payload["breach"], event.position)
     else:
         _odd(state, event, "ledger")
 

@@ -318,7 +318,7 @@ def _sidecar_edited(run: Run, event: Event, payload: dict[str, Any]) -> None:
 
 def _acknowledged(run: Run, event: Event, payload: dict[str, Any]) -> None:
     _enter(run, event)
-    run.acks[payload["breach"]] = event.position
+    run.acks.setdefault(payload["breach"], event.position)
 
 
 def _host_key(run: Run, event: Event, payload: dict[str, Any]) -> None:

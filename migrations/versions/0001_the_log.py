@@ -256,7 +256,7 @@ def upgrade() -> None:
     op.create_table(
         "acks",
         sa.Column("breach", sa.Text(), primary_key=True, nullable=False),
-        sa.Column("position", _BIG, nullable=False),
+        sa.Column("position", _BIG, primary_key=True, autoincrement=False, nullable=False),
     )
     op.create_table(
         "breaches",
