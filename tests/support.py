@@ -15,8 +15,8 @@ from ledger.canonical import digest
 from ledger.events import Draft, Event, account_stream, run_stream
 from ledger.log.open import create_log
 from ledger.log.store import Log
+from ledger.moments import MICROS, parse_time
 from ledger.policy import Policy
-from ledger.source import MICROS, parse_time
 
 T0 = parse_time("2026-07-18T00:00:00Z")
 RUN = run_stream(1417)

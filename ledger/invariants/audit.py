@@ -18,8 +18,8 @@ from ledger.invariants.base import Invariant, Kind, params
 from ledger.invariants.registry import ALL, of_kind
 from ledger.log.connection import Connection
 from ledger.log.store import Log
+from ledger.moments import MICROS, iso
 from ledger.policy import Policy, lenient
-from ledger.source import MICROS, iso
 
 _HOUR = 3600 * MICROS
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ledger.moments import MICROS
 from ledger.policy import Policy
-from ledger.source import MICROS
 
 Kind = Literal["state", "conduct"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ledger.canonical import dumps
-from ledger.source import MICROS
+from ledger.moments import MICROS
 from ledger.state.model import Account, Decision, Intent, LedgerState, Machine, Run, State
 
 Key = tuple[str, tuple[Any, ...]]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ledger.events import Event
-from ledger.source import MICROS
+from ledger.moments import MICROS
 from ledger.state.model import ENDED_STATUSES, Decision, Machine, Run, Step
 from ledger.state.transitions import machine_step
 
@@ -64,6 +64,8 @@ def resurface(machine: Machine) -> None:
 
 def see_status(machine: Machine, status: str, at: int, position: int) -> None:
     """A good read of its status."""
+    if machine.status is None and status in ENDED_STATUSES and machine.claim in ("import", "user"):
+        machine.ended_before = True
     if status != machine.status:
         machine.status_since = at
     machine.status, machine.status_at, machine.status_pos = status, at, position
@@ -210,7 +212,6 @@ def _absence_observed(run: Run, event: Event, payload: dict[str, Any]) -> None:
     machine = _enter(run, event)
     if machine is None:
         return
-    machine.observed = True
     if payload["scope"] == "both" and machine.absent_at is None:
         machine.absent_at, machine.absent_pos = event.occurred_at, event.position
         if machine.billed_since is not None and machine.billed_until is None:

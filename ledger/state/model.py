@@ -88,6 +88,8 @@ class Machine:
     known_at: int = 0
     known_pos: int = 0
     adopted: bool = False
+    ended_before: bool = False  # it had ended before the ledger knew it
+    late: bool = False  # its intent had been concluded to have made nothing
     cost_per_hour: float | None = None
     # what was seen
     status: str | None = None
@@ -161,6 +163,11 @@ class Machine:
     def open(self) -> bool:
         """Whether it has not been seen to be gone."""
         return self.gone_at is None
+
+    @property
+    def owed(self) -> bool:
+        """Whether it still has to be seen to be gone. One that had ended before the ledger knew it is left alone."""
+        return self.gone_at is None and not (self.ended_before and self.ended_status)
 
     @property
     def ended_status(self) -> bool:
@@ -265,7 +272,7 @@ class Run:
         """Not closed, or with a machine or an intent still open."""
         return (
             self.open
-            or any(m.open for m in self.machines.values() if m.claim != "orphan")
+            or any(m.owed for m in self.machines.values() if m.claim != "orphan")
             or any(i.open for i in self.intents.values())
         )
 

@@ -72,11 +72,11 @@ def _handle_imported(run: Run, event: Event, payload: dict[str, Any]) -> None:
     run.start_rung = old.rung
     if event.attempt:
         run.attempts.append(event.attempt)
-    if not old.machine:
+    if not event.machine:
         return
-    known = run.machines.get(old.machine)
-    machine = known or Machine(id=old.machine, generation=run.generation, backend=old.backend)
-    run.machines[old.machine] = machine
+    known = run.machines.get(event.machine)
+    machine = known or Machine(id=event.machine, generation=run.generation, backend=old.backend)
+    run.machines[event.machine] = machine
     machine.stage, _ = machine_step("none", event.type)
     if known is not None:
         _odd(run, event, known.stage)
@@ -193,6 +193,7 @@ def _provisioned(run: Run, event: Event, payload: dict[str, Any]) -> None:
         decided(run, event, payload, "adopted")
     if fresh:
         _became_known(machine, intent, event, payload)
+        machine.late = late
         _point(run, machine, intent, late=late, by_hand=by_hand, event=event)
 
 
@@ -297,7 +298,7 @@ def _run_closed(run: Run, event: Event, payload: dict[str, Any]) -> None:
     before = run.stage
     _enter(run, event)
     decided(run, event, payload, payload["reason"])
-    owed = [m for m in run.mine() if m.open and m.stage != "none"]
+    owed = [m for m in run.mine() if m.owed and m.stage != "none"]
     if owed or any(i.open for i in run.tries()):
         # Closed with a machine or an intent still open: what must never be.
         _odd(run, event, "open machines" if owed else "open intents")
