@@ -49,10 +49,10 @@ _SHAPES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
         ("bearer token", r"\b[Bb]earer\s+(?P<secret>(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,}|[\w.~+/=-]{24,})"),
     )
 )
-_NAME = r"[A-Za-z][A-Za-z0-9_.-]*+"
 # NAME=value, name = value, NAME: value (as in an error's text), --name value, "name": "value".
 _NAMED: Final = re.compile(
-    rf"""(?<![A-Za-z0-9_.-])(?P<dashes>-{{0,2}})(?P<name>{_NAME})(?:["']?(?:=|\s*+:\s*+|[ ]++=[ ]++)|(?P<gap>[ \t]++))"""
+    r"""(?<![A-Za-z0-9_.-])(?P<dashes>-{0,2})(?P<name>[A-Za-z][A-Za-z0-9_.-]*+)"""
+    r"""(?:["']?(?:=|\s*+:\s*+|[ ]++=[ ]++)|(?P<gap>[ \t]++))"""
 )
 _VALUE: Final = re.compile(r"""(?P<quote>["'])(?P<quoted>[^"'\n]*)(?P=quote)|[^\s"';&|,)}\]]+""")
 _WORDS: Final = ("token", "secret", "password", "passwd", "passphrase", "apikey", "credential", "credentials")
