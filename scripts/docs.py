@@ -41,7 +41,9 @@ def walk(group: click.Group, context: click.Context) -> Iterator[tuple[click.Com
 def page() -> str:
     """docs/commands.md."""
     parts = [_HEAD]
-    for command, context in walk(cli, click.Context(cli, info_name="ledger", terminal_width=88)):
+    for command, context in walk(
+        cli, click.Context(cli, info_name="ledger", terminal_width=88, **cli.context_settings)
+    ):
         parts.append(f"\n## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n")
     return "".join(parts)
 

@@ -12,7 +12,7 @@ from ledger.cli.breaches import open_breaches, rate, show_reasons, show_table, t
 from ledger.cli.names import Past, known, stream_of
 from ledger.errors import Conflict, LedgerError
 from ledger.events import LEDGER_STREAM, Draft, is_run
-from ledger.source import iso
+from ledger.moments import iso
 
 if TYPE_CHECKING:
     from ledger.invariants.audit import Breach
@@ -40,7 +40,6 @@ def audit(call: Call, as_of: int | None, history: bool, only: str | None, run: s
     """
     from ledger.invariants.audit import check
     from ledger.invariants.audit import from_log as audit_from_log
-    from ledger.invariants.history import history as past_breaches
 
     ids = [only] if only is not None else None
     check(ids)
@@ -54,7 +53,7 @@ def audit(call: Call, as_of: int | None, history: bool, only: str | None, run: s
                 breaches = audit_from_log(log, now, ids, stream)
             else:
                 breaches = open_breaches(call, log, now, only=only, run=stream, at=as_of)
-            past = past_breaches(log, now, ids, stream) if history else []
+            past = _past(log, now, ids, stream) if history else []
         types = types_at(log, sorted({p for breach in (*breaches, *past) for p in breach.evidence}))
     per_hour, unknown = rate(breaches)
     if call.json:
@@ -64,7 +63,7 @@ def audit(call: Call, as_of: int | None, history: bool, only: str | None, run: s
                 "open": [breach.to_json() for breach in breaches],
                 **({"past": [breach.to_json() for breach in past]} if history else {}),
                 "usd_per_hour": per_hour,
-                "usd_at_risk": sum(breach.usd_at_risk or 0.0 for breach in breaches),
+                "unknown_prices": unknown,
             }
         )
     else:
@@ -72,11 +71,18 @@ def audit(call: Call, as_of: int | None, history: bool, only: str | None, run: s
     return 1 if breaches else 0
 
 
+def _past(log: Log, now: int, ids: list[str] | None, stream: str | None) -> list[Breach]:
+    # Replays the log in a database in memory: loaded only where it is asked for.
+    from ledger.invariants.history import history
+
+    return history(log, now, ids, stream)
+
+
 def _show(
     breaches: list[Breach], past: list[Breach] | None, types: dict[int, str], per_hour: float, unknown: int
 ) -> None:
     if breaches:
-        more = f" and {output.count(unknown, 'machine')} of unknown price" if unknown else ""
+        more = f" and {output.count(unknown, 'unknown price')}" if unknown else ""
         number = output.count(len(breaches), "breach", "breaches")
         output.say(f"{number} open, {output.dollars(per_hour)} an hour at risk{more}", "bad")
         show_table(breaches)
@@ -137,7 +143,9 @@ def _acknowledged(log: Log, breach: str) -> bool:
 
 
 def _acknowledge(log: Log, stream: str, breach: str, note: str) -> bool:
-    payload: dict[str, Any] = {"breach": breach, "note": note}
+    from ledger.secrets import redact
+
+    payload: dict[str, Any] = {"breach": breach, "note": redact(note)}
     while True:
         version = log.state(stream).version
         if _acknowledged(log, breach):

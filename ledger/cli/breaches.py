@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ledger.cli import output
-from ledger.source import MICROS
+from ledger.moments import MICROS
 
 if TYPE_CHECKING:
     from ledger.cli.base import Call
@@ -38,16 +38,24 @@ def types_at(log: Log, positions: Sequence[int]) -> dict[int, str]:
 
 
 def rate(breaches: Sequence[Breach]) -> tuple[float, int]:
-    """(dollars per hour that the machines of these breaches cost together, machines of unknown price).
+    """(dollars per hour that is at risk, how many prices nobody knows). A machine in several breaches is billed once.
 
-    A machine in several breaches is billed once.
+    A breach without a machine is of a whole account: its cost counts as far as its backend's machines are not yet in.
     """
-    costs: dict[Any, float | None] = {}
+    machines: dict[str, float | None] = {}
     for breach in breaches:
-        key = breach.machine or breach.id
-        costs[key] = breach.cost_per_hour if costs.get(key) is None else costs[key]
-    known = [cost for cost in costs.values() if cost is not None]
-    return sum(known), len(costs) - len(known)
+        if breach.machine is not None and machines.get(breach.machine) is None:
+            machines[breach.machine] = breach.cost_per_hour
+    total = sum(cost or 0.0 for cost in machines.values())
+    unknown = sum(cost is None for cost in machines.values())
+    for breach in breaches:
+        if breach.machine is None and breach.cost_per_hour is not None:
+            backend = breach.id.partition("@")[2].partition(":")[0]
+            counted = sum(cost or 0.0 for machine, cost in machines.items() if machine.startswith(f"{backend}:"))
+            total += max(0.0, breach.cost_per_hour - counted)
+        elif breach.machine is None:
+            unknown += 1
+    return total, unknown
 
 
 def show_table(breaches: Sequence[Breach]) -> None:

@@ -10,7 +10,7 @@ import click
 
 from ledger.cli import output
 from ledger.cli.base import Call, Command, pass_call
-from ledger.source import MICROS
+from ledger.moments import MICROS
 
 if TYPE_CHECKING:
     from ledger.demo.stage import Stage

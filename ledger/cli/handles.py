@@ -15,6 +15,7 @@ from ledger.errors import LedgerError
 
 if TYPE_CHECKING:
     from ledger.log.store import Log
+    from ledger.projections.files import Difference
 
 
 @click.command("import", cls=Command)
@@ -111,25 +112,27 @@ def project(call: Call, issues: tuple[str, ...], check: bool) -> int:
     if check:
         with call.reading() as log:
             streams = known_runs(log, issues) or None
-            differences = [d for d in folder.check(log) if streams is None or d.stream in streams]
+            differences = folder.check(log, streams)
         return _differences(call, differences)
     with call.writing() as log:
         streams = known_runs(log, issues) or None
         written = folder.project(log, streams)
     if call.json:
-        output.emit({"written": [w.to_json() for w in written]})
+        rows = [{"run": w.stream, "path": str(w.path), "action": w.action, "note": w.note} for w in written]
+        output.emit({"written": rows})
     elif written:
-        output.table(("run", "file", "what"), [(w.stream, w.path, w.what) for w in written])
+        output.table(("run", "what", "file"), [(w.stream, w.action, w.note or w.path) for w in written])
     else:
         output.say("every handle file is as the log says")
     return 0
 
 
-def _differences(call: Call, differences: list[Any]) -> int:
+def _differences(call: Call, differences: list[Difference]) -> int:
     if call.json:
-        output.emit({"differs": [d.to_json() for d in differences]})
+        rows = [{"run": d.stream, "path": str(d.path), "kind": d.kind, "detail": d.detail} for d in differences]
+        output.emit({"differs": rows})
     elif differences:
-        output.table(("run", "file", "what"), [(d.stream, d.path, d.what) for d in differences])
+        output.table(("run", "how", "file"), [(d.stream, d.kind, d.detail) for d in differences])
     else:
         output.say("every handle file is as the log says", "good")
     return 1 if differences else 0

@@ -12,7 +12,8 @@ from ledger.cli.base import Call, Command, pass_call
 from ledger.cli.names import known, machine_of, run_of
 from ledger.errors import Conflict, LedgerError
 from ledger.events import Draft
-from ledger.source import iso, uuid4
+from ledger.moments import iso
+from ledger.source import uuid4
 
 if TYPE_CHECKING:
     from ledger.log.store import Log

@@ -10,7 +10,7 @@ import click
 from ledger.cli.base import Call
 from ledger.errors import LedgerError
 from ledger.events import ACCOUNT_PREFIX, LEDGER_STREAM, run_stream
-from ledger.source import MICROS, iso, parse_time
+from ledger.moments import MICROS, iso, parse_time
 
 if TYPE_CHECKING:
     from ledger.log.store import Log
@@ -76,7 +76,7 @@ class Moment(click.ParamType[int]):
         try:
             moment = now - round(float(ago[1]) * _UNITS[ago[2]] * MICROS) if ago else parse_time(value)
             iso(moment)
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, OSError):
             self.fail(f"{value!r} is no time; write 2026-07-18T00:30:00Z, or 2h for two hours ago", param, ctx)
         return moment
 

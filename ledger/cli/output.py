@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ledger.source import MICROS, iso
+from ledger.moments import MICROS, iso
 
 NONE = "-"
 
@@ -136,7 +136,7 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 @contextmanager
 def progress(label: str, *, quiet: bool = False) -> Iterator[Callable[..., None]]:
-    """A bar on stderr while something takes its time, if stderr is a terminal. Gives `step(done, total)`; the total may be left out."""
+    """A bar on stderr while something takes its time, if stderr is a terminal. Gives `step(done, total=None)`."""
     if quiet or not sys.stderr.isatty():
         yield lambda _done, _total=None: None
         return

@@ -14,7 +14,7 @@ from ledger.cli.reading import line
 from ledger.cli.words import payload_of, words
 from ledger.errors import LedgerError
 from ledger.events import Event
-from ledger.source import MICROS, iso
+from ledger.moments import MICROS, iso
 
 if TYPE_CHECKING:
     from ledger.invariants.audit import Breach
@@ -73,13 +73,11 @@ def show(call: Call, issue: str, as_of: int | None) -> None:
 
 def _sidecar(call: Call, log: Log, run: Run) -> dict[str, Any] | None:
     """Where its file is, and what is wrong with it, if anything."""
-    from ledger.projections.sidecar import file_name
-
     folder = call.folder()
     if folder is None:
         return None
-    wrong = next((d.what for d in folder.check(log) if d.stream == run.stream), None)
-    return {"path": str(folder.path / file_name(run.stream)), "right": wrong is None, "wrong": wrong}
+    wrong = next((d.detail for d in folder.check(log, [run.stream])), None)
+    return {"path": str(folder.path_of(run)), "right": wrong is None, "wrong": wrong}
 
 
 def value_of(run: Run, breaches: list[Breach], sidecar: dict[str, Any] | None, now: int) -> dict[str, Any]:

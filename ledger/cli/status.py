@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.cli import output
 from ledger.cli.breaches import open_breaches
-from ledger.source import MICROS
+from ledger.moments import MICROS
 
 if TYPE_CHECKING:
     from ledger.cli.base import Call
@@ -53,7 +53,6 @@ def collect(call: Call, log: Log) -> dict[str, Any]:
         "billed_without_a_price": sum(rate is None for rate in rates),
         "accounts": [{**account, "complete": bool(account["complete"])} for account in accounts],
         "breaches": dict(sorted(Counter(breach.invariant for breach in breaches).items())),
-        "usd_at_risk": sum(breach.usd_at_risk or 0.0 for breach in breaches),
     }
 
 

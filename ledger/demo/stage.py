@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import ledger
 from ledger.events import Draft, Event
 from ledger.log.open import create_log
+from ledger.moments import MICROS, parse_time
 from ledger.policy import Policy
 from ledger.projections.files import SidecarFolder
-from ledger.source import MICROS, parse_time
 
 if TYPE_CHECKING:
     from ledger.invariants.audit import Breach

@@ -8,7 +8,8 @@ from typing import Any
 
 from ledger.demo.stage import Stage
 from ledger.events import Draft, account_stream
-from ledger.source import MICROS, parse_time, request_id, uuid4
+from ledger.moments import MICROS, parse_time, request_id
+from ledger.source import uuid4
 from ledger.state.model import Machine
 
 PROJECT = "example-gpu-project"
@@ -214,13 +215,13 @@ INCIDENTS = (
                 "2026-07-18T00:26:00Z",
                 "the queued machine vanishes; a pod is rented in its place",
                 "Google drops the request without a word. A pod with four H100 GPUs is rented on RunPod, and the "
-                "program that did so dies before it starts the job there. The old file still names the machine that is gone.",
+                "program that did so dies before it starts the job there. The old file still names the lost machine.",
                 _vanished,
             ),
             Moment(
                 "2026-07-18T00:41:00Z",
                 "fifteen minutes later",
-                "No process, no log file, 0 % on every GPU. A healthy start takes up to 27 minutes: nothing is wrong yet.",
+                "No process, no log, 0 % on every GPU. A healthy start takes up to 27 minutes: nothing is wrong yet.",
                 _seen_idle,
             ),
             Moment(
@@ -249,7 +250,7 @@ INCIDENTS = (
         streams=TWINS,
         begins=(
             "A create took longer than its five minutes' cap, so the launcher was run again, as documented, and found "
-            "the machine in the queue. It then wrote the handle anew from defaults. #1776 lost the model of its machine; "
+            "the machine in the queue. It then wrote the handle anew from defaults. #1776 lost its machine's model; "
             "its twin #1777 got the wrong one, STANDARD. The old queue timeout looked at FLEX_START machines alone."
         ),
         lesson=(

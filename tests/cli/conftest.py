@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ledger.demo.stage import VirtualSource
 from ledger.events import Draft, Event
 from ledger.log.open import open_log
 from ledger.log.store import Log
-from ledger.source import parse_time
+from ledger.moments import parse_time
 
 SAMPLES = Path(__file__).parent.parent / "sidecars"
 NOW = "2026-07-18T00:20:00Z"
@@ -96,10 +96,10 @@ def bare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
 
 
 @pytest.fixture
-def cli(bare: Cli) -> Iterator[Cli]:
+def cli(bare: Cli) -> Cli:
     """A folder with a new ledger."""
     assert bare("init", bare.folder).status == 0
-    yield bare
+    return bare
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Whatever a person can do wrong: one line on stderr that says what, where and what to do; the right status; no loss."""
+"""What a person can do wrong: one line on stderr says what, where and what to do; the right status; nothing lost."""
 
 from __future__ import annotations
 

@@ -52,11 +52,11 @@ def test_project_writes_what_is_missing_and_check_only_says(taken: Cli) -> None:
     assert taken("project", "--check").status == 0
     file.unlink()
     check = taken("project", "--check", "--json")
-    assert (check.status, [d["stream"] for d in check.json["differs"]]) == (1, ["issue-1417"])
+    assert (check.status, [d["run"] for d in check.json["differs"]]) == (1, ["issue-1417"])
     assert not file.exists()
     assert taken("project", "1418", "--check").status == 0
     done = taken("project", "--json")
-    assert (done.status, [w["stream"] for w in done.json["written"]]) == (0, ["issue-1417"])
+    assert (done.status, [w["run"] for w in done.json["written"]]) == (0, ["issue-1417"])
     assert file.read_text(encoding="utf-8") == wanted
     assert "as the log says" in taken("project").out
 

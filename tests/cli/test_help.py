@@ -27,7 +27,7 @@ def _docs() -> ModuleType:
 
 def _all() -> list[tuple[str, click.Command]]:
     found = []
-    for command, context in _docs().walk(cli, click.Context(cli, info_name="ledger")):
+    for command, context in _docs().walk(cli, click.Context(cli, info_name="ledger", **cli.context_settings)):
         found.append((context.command_path, command))
     return found
 

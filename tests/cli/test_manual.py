@@ -187,7 +187,8 @@ def test_a_conflict_is_decided_again(taken: Cli, monkeypatch: pytest.MonkeyPatch
     """Another process appends between the look and the append: the command looks again."""
     from ledger.log.store import Log
 
-    real, raced = Log.append, []
+    real = Log.append
+    raced: list[int] = []
 
     def append(log: Log, stream: str, version: int, drafts: Any) -> Any:
         if stream == "issue-1417" and not raced:
