@@ -48,7 +48,7 @@ def audit(call: Call, as_of: int | None, history: bool, only: str | None, run: s
     now = as_of if as_of is not None else call.source.now()
     with call.reading() as log:
         stream = known(log, stream_of(run)) if run else None
-        with output.progress("reading the log", quiet=call.json):
+        with output.progress("reading the log", quiet=call.json or not (history or from_log or as_of is not None)):
             if from_log and as_of is None:
                 breaches = audit_from_log(log, now, ids, stream)
             else:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import ledger
+from ledger.cli.output import complain
 from ledger.log.open import create_log, open_log, sqlite_path
 from ledger.source import Source, SystemSource
 
@@ -77,9 +78,11 @@ class Call:
             log.connection.close()
 
     def project(self, log: Log, streams: Sequence[str]) -> None:
-        """Write the sidecars of these runs, as every command does that has appended to them."""
-        if streams and (folder := self.folder()) is not None:
-            folder.project(log, list(streams))
+        """Write the sidecars of these runs, as every command does that has appended to them, and tell what is odd."""
+        folder = self.folder()
+        for written in folder.project(log, streams) if folder is not None else ():
+            if written.note:
+                complain(written.note)
 
 
 pass_call = click.make_pass_decorator(Call, ensure=True)

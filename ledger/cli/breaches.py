@@ -65,14 +65,13 @@ def show_table(breaches: Sequence[Breach]) -> None:
             breach.id,
             breach.run,
             breach.machine,
-            output.when(breach.since),
             output.span(breach.age_seconds * MICROS),
             output.dollars(breach.cost_per_hour),
             output.dollars(breach.usd_at_risk),
         )
         for breach in breaches
     ]
-    output.table(("breach", "run", "machine", "since", "for", "$/h", "at risk"), rows, right=("$/h", "at risk"))
+    output.table(("breach", "run", "machine", "for", "$/h", "at risk"), rows, right=("$/h", "at risk"))
 
 
 def show_reasons(breaches: Sequence[Breach], types: Mapping[int, str]) -> None:
@@ -84,6 +83,7 @@ def show_reasons(breaches: Sequence[Breach], types: Mapping[int, str]) -> None:
         output.facts(
             [
                 ("what", breach.detail or breach.about),
+                ("since", output.when(breach.since)),
                 ("until", output.when(breach.until) if breach.until is not None else None),
                 ("evidence", evidence),
                 ("do", breach.advice if breach.status == "open" else None),

@@ -12,6 +12,7 @@ import click
 
 import ledger
 from ledger.cli.base import Call, Entry, LazyGroup, common
+from ledger.cli.output import complain
 from ledger.errors import LedgerError
 
 _LOOK, _TAKE, _HAND, _KEEP = "See what is", "Take over, write", "By hand", "Keep the ledger"
@@ -86,13 +87,6 @@ def run(argv: Sequence[str], call: Call | None = None) -> int:
         complain(f"unexpected {type(error).__name__}: {error} (set LEDGER_DEBUG=1 to see where, and report it)")
         return 2
     return status if isinstance(status, int) else 0
-
-
-def complain(text: str) -> None:
-    """One line on stderr. Line breaks and control characters in `text` do not reach the terminal."""
-    line = "".join(c if c.isprintable() else " " for c in text)
-    with contextlib.suppress(OSError):
-        click.echo(f"ledger: {' '.join(line.split())}", err=True)
 
 
 def _usage(error: click.UsageError) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -50,6 +50,13 @@ def say(text: str = "", style: str | None = None) -> None:
     click.echo(click.style(line, **_STYLES[style]) if style and on_terminal() else line)
 
 
+def complain(text: str) -> None:
+    """One line on stderr. Line breaks and control characters in `text` do not reach the terminal."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    with suppress(OSError):
+        click.echo(f"ledger: {' '.join(line.split())}", err=True)
+
+
 _STYLES: dict[str, dict[str, Any]] = {
     "bad": {"fg": "red", "bold": True},
     "good": {"fg": "green"},
@@ -74,7 +81,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Seque
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for name in columns:
         drawn.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for line in cells:

@@ -38,16 +38,18 @@ def collect(call: Call, log: Log) -> dict[str, Any]:
         ledger_id = log.ledger_id()
         breaches = open_breaches(call, log, now)
     rates = [m["cost_per_hour"] for m in machines if m["billed"]]
-    by_run: dict[str, float] = {}
+    by_run: dict[str, float | None] = {run["run"]: 0.0 for run in runs}
     for m in machines:
-        if m["billed"] and m["cost_per_hour"] is not None and m["claim"] != "orphan":
-            by_run[m["run"]] = by_run.get(m["run"], 0.0) + m["cost_per_hour"]
+        if m["billed"] and m["claim"] != "orphan":
+            so_far = by_run.get(m["run"])
+            unknown = so_far is None or m["cost_per_hour"] is None
+            by_run[m["run"]] = None if unknown else so_far + m["cost_per_hour"]
     return {
         "ledger": ledger_id,
         "database": log.connection.where,
         "at": now,
         "paused": paused,
-        "runs": [{**run, "usd_per_hour": by_run.get(run["run"], 0.0)} for run in runs],
+        "runs": [{**run, "usd_per_hour": by_run[run["run"]]} for run in runs],
         "machines": machines,
         "usd_per_hour": sum(rate for rate in rates if rate is not None),
         "billed_without_a_price": sum(rate is None for rate in rates),
@@ -122,7 +124,7 @@ def show(value: dict[str, Any]) -> None:
     output.say(f"{output.count(len(machines), 'open machine')}, {_rate(value)}", "title")
     if machines:
         output.table(
-            ("machine", "name", "run", "status", "for", "GPUs", "billed", "$/h", "so far"),
+            ("machine", "run", "status", "GPUs", "billed", "$/h", "so far"),
             [_machine_row(machine, now) for machine in machines],
             right=("$/h", "so far"),
         )
@@ -155,15 +157,11 @@ def _state(run: dict[str, Any]) -> str:
 
 
 def _machine_row(machine: dict[str, Any], now: int) -> tuple[Any, ...]:
-    owner = "none: an orphan" if machine["claim"] == "orphan" else machine["run"]
-    since = machine["status_since"]
     return (
         machine["machine"],
-        machine["name"],
-        owner,
+        "an orphan" if machine["claim"] == "orphan" else machine["run"],
         machine["status"],
-        output.span(now - since) if since is not None else None,
-        machine["gpus"],
+        machine["gpus"] if machine["gpus"] != "unknown" else None,
         output.span(now - machine["billed_since"]) if machine["billed"] else "no",
         output.dollars(machine["cost_per_hour"] if machine["billed"] else 0.0),
         output.dollars(machine["usd"]),

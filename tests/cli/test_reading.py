@@ -80,7 +80,9 @@ def test_status_shows_runs_machines_money_accounts_and_what_is_wrong(taken: Cli)
     runs = {run["run"]: run for run in value["runs"]}
     assert runs["issue-1417"]["state"] == "failing_over"
     assert runs["issue-1417"]["next"] == POD
+    assert runs["issue-1417"]["usd_per_hour"] == pytest.approx(11.96)
     assert runs["issue-1418"]["state"] == "running"
+    assert runs["issue-1418"]["usd_per_hour"] is None
     assert runs["issue-640"]["driven"] is False
     machines = {machine["machine"]: machine for machine in value["machines"]}
     assert machines[POD]["usd"] == pytest.approx(11.96)
