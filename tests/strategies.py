@@ -37,7 +37,7 @@ def run_drafts(draw: st.DrawFn, stream: str, at: float) -> Draft:
             paid = draw(st.booleans())
             return s.opened(at, issue, lane=lane, time_budget_hours=budget, allow_paid_fallback=paid)
         case "HandleImported":
-            return s.imported(at, OLD_POD, issue, attempt)
+            return s.imported(at, OLD_POD, issue, attempt, machine=draw(maybe([None, s.POD])))
         case "ProvisionRequested":
             return s.requested(at, attempt, draw(maybe(s.LADDER)), number=number)
         case "ProvisionRefused":

@@ -100,7 +100,9 @@ def opened(at: float = 0, issue: int = 1417, **more: Any) -> Draft:
     return make("RunOpened", at, payload, actor="user")
 
 
-def imported(at: float, file: str, issue: int = 1417, attempt: str = A, ladder: Iterable[str] = LADDER) -> Draft:
+def imported(
+    at: float, file: str, issue: int = 1417, attempt: str = A, ladder: Iterable[str] = LADDER, machine: str | None = POD
+) -> Draft:
     payload = {
         "issue": issue,
         "file": file,
@@ -110,7 +112,7 @@ def imported(at: float, file: str, issue: int = 1417, attempt: str = A, ladder: 
         "relaunchable": True,
         "ladder": list(ladder),
     }
-    return make("HandleImported", at, payload, attempt, actor="import")
+    return make("HandleImported", at, payload, attempt, machine, actor="import")
 
 
 def requested(at: float, attempt: str = A, rung: str = "runpod", *, number: int = 1, **more: Any) -> Draft:

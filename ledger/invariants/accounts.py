@@ -55,7 +55,7 @@ UNWATCHED = Invariant(
                     SELECT m.backend AS backend, m.account AS account, m.known_at AS since, m.known_pos AS pos,
                         {_BILLED} AS billed, {COST} AS cost
                     FROM machines m JOIN runs r ON r.stream = m.stream
-                    WHERE m.gone_at IS NULL AND m.claim <> 'orphan' AND r.driven = 1
+                    WHERE m.gone_at IS NULL AND m.claim <> 'orphan' AND r.driven = 1 AND r.active = 1
                     UNION ALL
                     SELECT i.backend, i.account, i.requested_at, i.position, 0, 0
                     FROM intents i

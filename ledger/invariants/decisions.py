@@ -9,18 +9,7 @@ from __future__ import annotations
 from ledger.invariants.base import Invariant
 
 # Reasons of a teardown that rest on what the log itself has decided, not on a look at the machine.
-LOG_ALONE = (
-    "superseded",
-    "duplicate",
-    "cancelled",
-    "cancel",
-    "refused",
-    "closed",
-    "finalized",
-    "finalize",
-    "done_grace",
-    "launch_unconfirmed",
-)
+LOG_ALONE = ("superseded", "cancelled", "run_closed", "redispatched", "done", "launch_unconfirmed")
 _COLUMNS = "CAST(d.position AS TEXT), d.stream, d.generation, d.attempt, d.machine, d.at, d.at, 0"
 _RANGE = "d.position >= :first AND d.position <= :last"
 # What was in the log when it was decided: a position that came later is no evidence.
@@ -46,7 +35,9 @@ ATTEMPT_LEAK = Invariant(
 )
 
 _SEEN = f"FROM {_CITED} WHERE v.decision = d.position"
-_RESTS_ON_A_FAILOVER = f"EXISTS (SELECT 1 {_SEEN} AND e.type = 'FailoverDecided' AND e.stream = d.stream)"
+# A teardown that follows from an earlier decision: that one was judged.
+_FOLLOWS = f"""EXISTS (SELECT 1 {_SEEN} AND e.stream = d.stream AND e.machine = d.machine
+                AND e.type IN ('FailoverDecided', 'TeardownRequested'))"""
 _REASONS = ", ".join(f"'{reason}'" for reason in LOG_ALONE)
 THIN_EVIDENCE = Invariant(
     id="thin-evidence",
@@ -64,7 +55,7 @@ THIN_EVIDENCE = Invariant(
         FROM decisions d
         WHERE {_RANGE} AND d.type IN ('FailoverDecided', 'TeardownRequested')
             AND (d.type = 'FailoverDecided' OR d.actor <> 'user')
-            AND NOT (d.type = 'TeardownRequested' AND {_RESTS_ON_A_FAILOVER})
+            AND NOT (d.type = 'TeardownRequested' AND {_FOLLOWS})
             AND ((d.reason = 'wedged' AND (
                     (SELECT COUNT(*) {_SEEN} AND e.type = 'MachineObserved') < :wedge_ticks
                     OR COALESCE((SELECT MAX(e.occurred_at) - MIN(e.occurred_at)

@@ -84,6 +84,12 @@ def render(file: File, version: int, position: int) -> str:
     return json.dumps(sealed, sort_keys=True, indent=2)
 
 
+def parse(text: str) -> File:
+    """The file of a text that `render` made."""
+    file: File = json.loads(text)
+    return file
+
+
 def checksum(file: File) -> str:
     """SHA-256 over the file's content without the checksum itself, hex."""
     block = {key: value for key, value in file["extra"]["ledger"].items() if key != "checksum"}

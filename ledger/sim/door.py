@@ -26,6 +26,7 @@ from ledger.clouds.values import (
 )
 from ledger.moments import MICROS
 from ledger.sim import machine as read
+from ledger.sim.history import Sight
 from ledger.sim.machine import Machine
 from ledger.sim.rules import Rules, Ruling
 from ledger.sim.schedule import Killed, Process, Schedule
@@ -114,7 +115,14 @@ class SimCloud:
         listing = self._listing(rule)
         if not self._leave(ruling, timeout):
             return Unknown("timeout", "no answer within the time-out")
-        return listing if listing is None or isinstance(listing, Unknown) else listing()
+        if isinstance(listing, Unknown):
+            return listing
+        answer = listing()
+        if answer.account == self.account:
+            shown = frozenset(seen.machine for seen in answer.machines)
+            sight = Sight(self._schedule.now, self.backend, answer.complete, rule.answer == "stale", shown)
+            self._rules.history.read(self._process.name, sight)
+        return answer
 
     def delete(self, machine: str, *, send_before: float, timeout: float) -> Accepted | Absent | Refused | Unresolved:
         """Ask for the end of a machine."""
@@ -125,6 +133,7 @@ class SimCloud:
         known = self._world.known(machine)
         label = known.label if known else f"{self.backend}/{machine.rpartition('/')[2].removeprefix('runpod:')}"
         self._world.deleted[label] = self._world.deleted.get(label, 0) + 1
+        self._rules.history.deletes.append((self._schedule.now, machine))
         found = self._carry_out(rule, lambda: self._world.delete(machine))
         if not self._leave(ruling, timeout):
             return Unresolved("timeout", "no answer within the time-out")
@@ -201,6 +210,7 @@ class SimCloud:
         self._schedule.yield_point()
         pause = self._rules.pause(self._process.poller, self.backend, call)
         if pause:
+            self._rules.history.fault(self._schedule.now + pause, f"pause before {self.backend} {call}")
             self._schedule.stand_still(pause)
         if send_before is not None and self._source.steady() > send_before:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,36 @@ import ledger
 from ledger.clouds.port import Cloud
 from ledger.decide.view import Rent
 from ledger.edges import Edges
-from ledger.events import run_stream
+from ledger.errors import LedgerError
+from ledger.events import Event, run_stream
 from ledger.invariants.audit import audit
 from ledger.log.open import create_log, open_log
 from ledger.log.store import Hooks, Log
 from ledger.poller import manual
 from ledger.poller.dispatch import Request, dispatch
 from ledger.poller.tick import tick
+from ledger.projections.files import Hooks as FileHooks
+from ledger.projections.files import SidecarFolder
+from ledger.sim.proof import differences
 from ledger.sim.rehearse import Bench
 from ledger.sim.schema import Dispatch, Scenario
+from ledger.sim.truths import Proof
 from ledger.source import Source
 
 GCP_ACCOUNT = "example-gpu-project"
+
+
+def _done(_: object) -> int:
+    return 0
+
+
+def _told(edges: Edges, command: Callable[[], int]) -> int:
+    """The exit status of a command: what a person cannot ask for is one line and its status, as on the screen."""
+    try:
+        return command()
+    except LedgerError as error:
+        edges.say(str(error))
+        return error.status
 
 
 class TheLedger:
@@ -36,13 +54,16 @@ class TheLedger:
         self.log = create_log(self.url, source, scenario.policy, ledger.__version__)
         self.ledger_id = self.log.ledger_id()
         self._opened: list[Log] = []
+        self._acknowledged: set[str] = set()
 
     def edges(self, bench: Bench) -> Edges:
         """The edges of one process: its own connection, clouds and hooks."""
-        hooks = Hooks(
-            before_append=bench.hooks.before_append,
-            after_commit=lambda events: bench.hooks.after_event(*(event.type for event in events)),
-        )
+
+        def committed(events: Sequence[Event]) -> None:
+            self._acknowledged.update(event.event_id for event in events)
+            bench.hooks.after_event(*(event.type for event in events))
+
+        hooks = Hooks(before_append=bench.hooks.before_append, after_commit=committed)
         log = open_log(self.url, bench.source, hooks=hooks)
         self._opened.append(log)
         clouds: Sequence[Cloud] = bench.clouds
@@ -51,7 +72,7 @@ class TheLedger:
             source=bench.source,
             log=log,
             clouds=clouds,
-            sidecars=None,
+            sidecars=SidecarFolder(self.sidecars, FileHooks(during_projection=bench.hooks.during_projection)),
             policy=self.scenario.policy,
             rent=Rent(self.scenario.zones, accounts.get("gcp"), accounts.get("runpod")),
             kinds={},
@@ -83,17 +104,15 @@ class TheLedger:
             allow_paid_fallback=row.allow_paid_fallback,
             asked={name: value for name, value in asked.items() if value is not None},
         )
-        return dispatch(edges, request).status
+        return _told(edges, lambda: dispatch(edges, request).status)
 
     def cancel(self, edges: Edges, issue: int, lane: str | None) -> int:
         """`ledger cancel`."""
-        manual.cancel(edges, run_stream(issue, lane))
-        return 0
+        return _told(edges, lambda: _done(manual.cancel(edges, run_stream(issue, lane))))
 
     def finalize(self, edges: Edges, issue: int, lane: str | None) -> int:
         """`ledger finalize`."""
-        manual.finalize(edges, run_stream(issue, lane))
-        return 0
+        return _told(edges, lambda: _done(manual.finalize(edges, run_stream(issue, lane))))
 
     def tick(self, edges: Edges) -> Sequence[tuple[str, Mapping[str, Any]]]:
         """`ledger poll`."""
@@ -101,7 +120,8 @@ class TheLedger:
 
     def audit(self, now: int) -> set[str]:
         """The open invariants."""
-        return {breach.invariant for breach in audit(self.log, now)}
+        files = SidecarFolder(self.sidecars).rows(self.log)
+        return {breach.invariant for breach in audit(self.log, now, files)}
 
     def events(self) -> Sequence[Mapping[str, Any]]:
         """The log as envelopes."""
@@ -114,6 +134,14 @@ class TheLedger:
             run = self.log.run(stream)
             found[stream] = ("active", None) if run.outcome is None else (run.outcome, run.reason)
         return found
+
+    def wrong_files(self) -> Mapping[str, str]:
+        """Active sidecars that are not as the log has it."""
+        return {}
+
+    def proof(self) -> Proof:
+        """What the universal truths need of the ledger."""
+        return Proof(frozenset(self._acknowledged), differences(self.log))
 
     def close(self) -> None:
         """Let go of every connection."""

@@ -20,10 +20,12 @@ from ledger.edges import Together
 from ledger.moments import MICROS
 from ledger.sim import record
 from ledger.sim.door import SimCloud
+from ledger.sim.history import History
 from ledger.sim.judge import Facts, Failure, judge
 from ledger.sim.rules import Rules
 from ledger.sim.schedule import COMMAND, IMPORT, TICK, Killed, Process, Schedule, Task, VirtualSource
 from ledger.sim.schema import Dispatch, Scenario
+from ledger.sim.truths import Evidence, Proof, Violation, violations
 from ledger.sim.world import World
 from ledger.source import Source
 
@@ -92,6 +94,12 @@ class Ledger(Protocol[E]):
     def runs(self) -> Mapping[str, tuple[str, str | None]]:
         """Stream to status (active, finished, failed, cancelled) and reason."""
 
+    def wrong_files(self) -> Mapping[str, str]:
+        """Active sidecars that are not as the log has it: file name to what is wrong."""
+
+    def proof(self) -> Proof | None:
+        """What the universal truths need of the ledger; None: they are not asked of this program."""
+
     def close(self) -> None:
         """Let go of the database."""
 
@@ -105,7 +113,7 @@ class Program(Protocol[E]):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a rehearsal. `said` is (seconds, process, text); `failures` empty: all held."""
+    """What came of a rehearsal. `said` is (seconds, process, text); `failures` and `truths` empty: all held."""
 
     scenario: str
     seed: int
@@ -116,12 +124,14 @@ class Outcome:
     ticks: int
     said: tuple[tuple[float, str, str], ...]
     wall_seconds: float
+    history: History
+    truths: tuple[Violation, ...] = ()
     folder: Path | None = None
 
     @property
     def held(self) -> bool:
-        """Whether every line of `expect` held."""
-        return not self.failures
+        """Whether every line of `expect` held, and every universal truth."""
+        return not self.failures and not self.truths
 
     def to_json(self) -> dict[str, Any]:
         """The object of `rehearse --json`."""
@@ -129,7 +139,7 @@ class Outcome:
         return {
             "scenario": self.scenario,
             "held": self.held,
-            "failures": [failure.to_json() for failure in self.failures],
+            "failures": [told.to_json() for told in (*self.failures, *self.truths)],
             "events": [dict(event) for event in self.facts.events],
             "handles": {
                 name.removesuffix("-handle.json"): self.facts.handles.get(name)
@@ -149,13 +159,14 @@ def rehearse(scenario: Scenario, seed: int, program: Program[E], keep: Path | No
     Raises what the program raises; a scenario that does not hold is an Outcome, not an error.
     """
     began = time.perf_counter()
-    folder = Path(tempfile.mkdtemp(prefix="rehearse-")) if keep is None else keep
+    folder = Path(tempfile.mkdtemp(prefix="rehearse-", dir=_scratch())) if keep is None else keep
     folder.mkdir(parents=True, exist_ok=True)
     try:
         stage = _Stage(scenario, seed, program, folder)
         try:
             stage.run()
             facts = stage.facts()
+            truths = stage.truths(facts)
         finally:
             stage.ledger.close()
         told = record.report(stage.world, stage.schedule.now, facts.max_stale_seconds)
@@ -171,11 +182,19 @@ def rehearse(scenario: Scenario, seed: int, program: Program[E], keep: Path | No
             ticks=stage.ticks,
             said=tuple(stage.said),
             wall_seconds=time.perf_counter() - began,
+            history=stage.history,
+            truths=truths,
             folder=keep,
         )
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _scratch() -> str | None:
+    """A folder in memory, where the machine has one: what is thrown away need not reach a disk."""
+    memory = "/dev/shm"
+    return memory if tempfile.tempdir is None and os.access(memory, os.W_OK) else None
 
 
 class _Hooks:
@@ -220,6 +239,7 @@ class _Stage(Generic[E]):
         self._died = False
         self.schedule = Schedule(seed, scenario.poll.pollers > 1, self._advance)
         self.rules = Rules.of(scenario)
+        self.history = self.rules.history
         setup = VirtualSource(self.schedule, scenario.start, "setup")
         self.ledger = program.open(folder, setup, scenario)
         self.world = World(scenario, self.ledger.ledger_id)
@@ -274,6 +294,21 @@ class _Stage(Generic[E]):
             audit_ever=frozenset(self.ever | still_open),
         )
 
+    def truths(self, facts: Facts) -> tuple[Violation, ...]:
+        """The universal truths that are broken."""
+        proof = self.ledger.proof()
+        if proof is None:
+            return ()
+        wrong = {} if self._under_way() else self.ledger.wrong_files()
+        self.history.files += [(self.schedule.now, file, what) for file, what in wrong.items()]
+        return violations(
+            Evidence(self.scenario, self.world, self.history, facts.events, self.schedule.now, facts.handles, proof)
+        )
+
+    def _under_way(self) -> bool:
+        """Whether a process is in the middle of something, so that files may lag behind the log."""
+        return bool(self.schedule.waiting())
+
     # Processes.
 
     def _bench(self, process: Process, name: str) -> Bench:
@@ -300,12 +335,19 @@ class _Stage(Generic[E]):
             self.schedule.spawn(process, lambda: job(self.ledger.edges(self._bench(process, name))), ended)
 
         def ended(task: Task) -> None:
-            self._died |= isinstance(task.error, Killed)
+            self._over(process, task)
             if then is not None:
                 then(task)
             self.stale.look(self._handles(), self.schedule.now, count=False)
 
         self.schedule.at(at, start)
+
+    def _over(self, process: Process, task: Task) -> None:
+        died = isinstance(task.error, Killed)
+        self._died |= died
+        self.history.ended(process.name, well=task.error is None)
+        if died and not self.schedule.closing:
+            self.history.faults_end = max(self.history.faults_end, self.schedule.now)
 
     def _dispatch(self, place: int, row: Dispatch) -> None:
         def ended(task: Task) -> None:
@@ -341,10 +383,10 @@ class _Stage(Generic[E]):
 
         def ended(task: Task) -> None:
             poller.busy = False
+            self._over(poller.process, task)
             if task.error is not None:
                 # The next tick is a new process; what fell due for this one died with it.
                 poller.edges, poller.due = None, False
-                self._died = True
                 return
             self.lines.update(task.result)
             self._ended = True
@@ -359,6 +401,9 @@ class _Stage(Generic[E]):
         # A process that died in between may have left what only the next tick sets right.
         if self._ended and not self._died:
             self.ever |= self.ledger.audit(self.scenario.start + self.schedule.now)
+            if not self._under_way():
+                wrong = self.ledger.wrong_files()
+                self.history.files += [(self.schedule.now, file, what) for file, what in wrong.items()]
         self._ended = self._died = False
 
     # Files.

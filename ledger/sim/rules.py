@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from ledger.sim.history import History
 from ledger.sim.schema import CallRule, Crash, Pause, Scenario
 
 
@@ -29,6 +30,7 @@ class Rules:
     crashes: Sequence[Crash] = ()
     pauses: Sequence[Pause] = ()
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    history: History = field(default_factory=History)
     _served: Counter[int] = field(default_factory=Counter)
     _spent: set[tuple[str, int]] = field(default_factory=set)
     _events: Counter[str] = field(default_factory=Counter)
@@ -51,6 +53,7 @@ class Rules:
         for place, rule in enumerate(self.calls):
             if (rule.cloud, rule.call) == (cloud, call) and self._fits(place, rule, number, name, zone, zones, now):
                 self._served[place] += 1
+                self.history.served(rule, now)
                 return Ruling(number, rule)
         return Ruling(number, CallRule(cloud, call))
 
@@ -108,6 +111,8 @@ class Rules:
         for place, crash in enumerate(self.crashes):
             where = (crash.point, crash.nth, crash.cloud, crash.call, crash.type)
             if where == (point, number, cloud, call, event_type) and self._spend("crash", place):
+                what = " ".join(word for word in (cloud, call, event_type) if word)
+                self.history.counts[f"dies {point} {what}".rstrip()] += 1
                 return True
         return False
 

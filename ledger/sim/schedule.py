@@ -178,6 +178,10 @@ class Schedule:
         task.glet.throw(Killed)
         self._current = before
 
+    def waiting(self) -> list[Task]:
+        """The tasks that have begun and not ended."""
+        return list(self._alive)
+
     # What a process calls.
 
     def park(self, micros: int) -> None:

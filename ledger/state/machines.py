@@ -122,7 +122,8 @@ def observe(machine: Machine, event: Event, payload: dict[str, Any]) -> None:
     machine.zone = payload.get("zone") or machine.zone
     if payload.get("cost_per_hour") is not None:
         machine.cost_per_hour = payload["cost_per_hour"]
-    if payload.get("reachable") is True or payload.get("log") not in (None, "unknown"):
+    live = payload.get("status") in (None, "RUNNING")
+    if payload.get("reachable") is True or payload.get("log") not in (None, "unknown") or not live:
         machine.unreached_at = None
     elif payload.get("reachable") is False and machine.unreached_at is None:
         machine.unreached_at, machine.unreached_pos = at, position

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ledger.policy import Policy
 from tests.support import (
     GCP,
     OTHER_POD,
@@ -29,7 +28,6 @@ from tests.support import (
     observed,
     opened,
     orphan,
-    policy_changed,
     provisioned,
     reconnected,
     refused,
@@ -441,6 +439,22 @@ CASES = [
         status="acknowledged",
     ),
     Case(
+        "thin-evidence",
+        "a wedge that the teardown repeats is judged once",
+        [
+            *WEDGED,
+            failover(1900, VM, "wedged", [7]),
+            teardown(1900, VM, "wedged", [8]),
+            teardown(2500, VM, "wedged", [9]),
+        ],
+        1900,
+        1900,
+        [5, 6],
+        0.0,
+        [closed(2600)],
+        near=WEDGED,
+    ),
+    Case(
         "skipped-rung",
         "one rung of three was asked",
         [*REFUSED_BY_ALL[:3], closed(100)],
@@ -535,5 +549,4 @@ CASES = [
         near=[*ON_POD, torn_down(90), closed(100)],
     ),
 ]
-SHORTER = policy_changed(0, Policy(launch_confirm_seconds=60.0))
 __all__ = ["CASES", "POD", "POD_ACCOUNT", "Case"]

@@ -58,7 +58,7 @@ def test_junk_payloads_give_a_state(data: st.DataObject, stream: str) -> None:
             payload[key] = data.draw(junk)
         text = data.draw(st.sampled_from([json.dumps(payload), "{", "[1]", '{"issue": 1e999}', "null"]))
         bare = event._replace(payload=text, stream=stream)
-        spoilt.append(bare._replace(**data.draw(st.sampled_from([{}, {"machine": None}, {"attempt": None}]))))
+        spoilt.append(data.draw(st.sampled_from([bare, bare._replace(machine=None), bare._replace(attempt=None)])))
     state = fold(spoilt, new_state(stream))
     assert state.version == spoilt[-1].version
 
