@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ledger.errors import Conflict
 from ledger.events import LEDGER_STREAM, Draft, Event
-from ledger.policy import Policy
+from ledger.policy import FIELDS, Policy
 
 if TYPE_CHECKING:
     from ledger.log.store import Log
@@ -35,6 +35,11 @@ def change_policy(log: Log, change: Callable[[Policy], Policy]) -> list[Event]:
 def sync_policy(log: Log, settings: Settings) -> list[Event]:
     """Record the settings' policy where it differs from the recorded one.
 
+    Where `ledger.toml` names the database, its policy is the whole policy. Where another word does (`--db`,
+    LEDGER_DATABASE_URL), only what is stated counts: a default of this process is no wish for a ledger elsewhere.
     `paused` is never taken from the settings: the brake is a person's, pulled with `ledger pause`.
     """
-    return change_policy(log, lambda now: dataclasses.replace(settings.policy, paused=now.paused))
+    whole = settings.file is not None and settings.source("database") in (str(settings.file), "default")
+    names = [name for name in FIELDS if name != "paused" and (whole or settings.source(name) != "default")]
+    wanted = {name: getattr(settings.policy, name) for name in names}
+    return change_policy(log, lambda now: dataclasses.replace(now, **wanted))

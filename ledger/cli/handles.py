@@ -10,10 +10,11 @@ import click
 from ledger.cli import output
 from ledger.cli.base import Call, Command, pass_call
 from ledger.cli.breaches import open_breaches
-from ledger.cli.names import known_runs
+from ledger.cli.names import known_runs, run_of
 from ledger.errors import LedgerError
 
 if TYPE_CHECKING:
+    from ledger.importing import Report
     from ledger.log.store import Log
     from ledger.projections.files import Difference
 
@@ -38,7 +39,7 @@ def import_(call: Call, paths: tuple[Path, ...]) -> int:
     settings = call.settings()
     with call.writing(create=True) as log:
         with output.progress("importing", quiet=call.json) as step:
-            report = import_paths(log, call.folder(), list(paths), progress=step)
+            report = import_paths(log, call.folder(), call.source, log.policy(), paths, progress=step)
         value = _report(log, report)
         value["breaches"] = len(open_breaches(call, log, call.source.now()))
     if call.json:
@@ -48,26 +49,28 @@ def import_(call: Call, paths: tuple[Path, ...]) -> int:
     return 1 if value["refused"] else 0
 
 
-def _report(log: Log, report: Any) -> dict[str, Any]:
+def _report(log: Log, report: Report) -> dict[str, Any]:
     taken = []
-    for stream in report.taken:
-        run = log.run(stream)
+    for path in report.taken:
+        run = log.run(run_of(path.name.removesuffix("-handle.json")))
         taken.append(
             {
-                "run": stream,
+                "path": str(path),
+                "run": run.stream,
                 "backend": run.backend,
                 "driven": run.driven,
                 "machine": run.handle,
                 "relaunchable": run.relaunchable,
+                "redacted": path in report.redacted,
             }
         )
     refused = [{"path": str(path), "reason": reason} for path, reason in report.refused]
-    return {"taken": taken, "left": [str(item) for item in report.left], "refused": refused}
+    return {"taken": taken, "left": [str(path) for path in report.left], "refused": refused}
 
 
 def _show(value: dict[str, Any], sidecars: Path | None) -> None:
     rows: list[tuple[Any, ...]] = [("taken over", t["run"], _about(t)) for t in value["taken"]]
-    rows += [("left alone", left, "taken over before") for left in value["left"]]
+    rows += [("left alone", Path(left).name, "the log has its run already") for left in value["left"]]
     rows += [("REFUSED", Path(r["path"]).name, r["reason"]) for r in value["refused"]]
     if rows:
         output.table(("", "run or file", "what"), rows)
@@ -87,7 +90,9 @@ def _about(taken: dict[str, Any]) -> str:
     if not taken["driven"]:
         return f"{taken['backend']}, not driven"
     parts.append(taken["machine"] or "machine unknown")
-    if not taken["relaunchable"]:
+    if taken["redacted"]:
+        parts.append("held a secret: redacted, cannot be launched again")
+    elif not taken["relaunchable"]:
         parts.append("cannot be launched again")
     return ", ".join(parts)
 

@@ -29,17 +29,17 @@ def init(call: Call, directory: Path) -> None:
     """
     from ledger import settings
 
-    made = settings.init(directory)
+    file, _ = settings.init(directory)
     found = settings.load(cwd=directory, env={})
     create_log(found.database, call.source, found.policy, ledger.__version__).connection.close()
     if call.json:
         return output.emit(
-            {"settings": str(made), "database": str(sqlite_path(found.database)), "sidecars": str(found.sidecars)}
+            {"settings": str(file), "database": str(sqlite_path(found.database)), "sidecars": str(found.sidecars)}
         )
     output.say(f"a ledger in {directory.resolve()}", "good")
     output.facts(
         [
-            ("settings", made),
+            ("settings", file),
             ("database", sqlite_path(found.database)),
             ("handle files", found.sidecars),
         ]

@@ -67,7 +67,7 @@ class Stage:
         """Import the old program's handle file of this run."""
         from ledger.importing import import_paths
 
-        import_paths(self.log, self.folder, [SIDECARS / f"{stream}-handle.json"])
+        import_paths(self.log, self.folder, self.source, Policy(), [SIDECARS / f"{stream}-handle.json"])
 
     def append(self, stream: str, drafts: Sequence[Draft], called: str | None = None) -> list[Event]:
         """Append to a stream as it is, and write the handle files. `called` names the first event, as evidence."""

@@ -200,3 +200,18 @@ def test_a_conflict_is_decided_again(taken: Cli, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Log, "append", append)
     assert taken("confirm", "1417", "--pid", 1).status == 0
     assert types_of(taken.events("issue-1417")) == ["HandleImported", "SidecarEdited", "LaunchConfirmed"]
+
+
+def test_a_default_of_this_process_is_no_wish_for_a_ledger_elsewhere(cli: Cli) -> None:
+    """`--db` from a folder without that ledger's settings records what is stated there, and nothing else."""
+    (cli.folder / "ledger.toml").write_text("[policy]\nqueue_wait_seconds = 300\n", encoding="utf-8")
+    assert cli("resume").status == 0
+    elsewhere = cli.folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "ledger.toml").write_text("[policy]\nblind_seconds = 60\n", encoding="utf-8")
+    cli.folder, database = elsewhere, cli.database
+    assert cli("pause", "--db", database).status == 0
+    cli.folder = elsewhere.parent
+    log = cli.log()
+    assert log.policy() == Policy(paused=True, queue_wait_seconds=300.0, blind_seconds=60.0)
+    log.connection.close()
