@@ -123,6 +123,7 @@ class LaunchSpec:
     pid_file: str
     env: dict[str, str] = field(default_factory=dict)
     branch: str | None = None
+    secrets: tuple[str, ...] = ()  # names of variables of the poller's own environment
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ def launch_spec(run: Run, machine: Machine) -> LaunchSpec:
     pinned = pins(run)
     env = pinned.get("env_pins")
     branch = pinned.get("repo_branch")
+    named = pinned.get("secrets")
     return LaunchSpec(
         run=run.stream,
         attempt=machine.attempt or "",
@@ -46,6 +47,7 @@ def launch_spec(run: Run, machine: Machine) -> LaunchSpec:
         pid_file=f"/workspace/logs/issue-{run.issue}.pid",
         env={str(k): str(v) for k, v in env.items()} if isinstance(env, dict) else {},
         branch=branch if isinstance(branch, str) and branch else None,
+        secrets=tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else (),
     )
 
 
