@@ -54,7 +54,9 @@ def endpoint_of(env: Mapping[str, str] = os.environ) -> str | None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise LedgerError(f"{ENDPOINT}={text} is no address; write http://127.0.0.1:PORT, or unset it")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        raise LedgerError(f"{ENDPOINT}={text} would send a token in the clear; use https, or an address of this machine")
+        raise LedgerError(
+            f"{ENDPOINT}={text} would send a token in the clear; use https, or an address of this machine"
+        )
     return text.rstrip("/")
 
 
@@ -72,8 +74,9 @@ def connect(settings: GcpSettings, transport: BaseAdapter | None = None) -> Clie
     instances = InstancesClient(credentials=credentials, client_options=options)
     operations = ZoneOperationsClient(credentials=credentials, client_options=options)
     for client in (instances, operations):
-        client.transport._session.close()
-        client.transport._session = session
+        transport_of: Any = client.transport
+        transport_of._session.close()
+        transport_of._session = session
     return Client(instances, operations, session.authorize, fingerprint(credentials))
 
 
@@ -93,7 +96,7 @@ def _credentials(endpoint: str | None) -> Credentials:
     if endpoint is not None and urlsplit(endpoint).hostname in LOOPBACK:
         from google.auth.credentials import AnonymousCredentials
 
-        return AnonymousCredentials()  # type: ignore[no-untyped-call]  # the library's is untyped
+        return AnonymousCredentials()
     import google.auth
     from google.oauth2 import service_account
 
@@ -115,7 +118,8 @@ def _session(credentials: Credentials, transport: BaseAdapter | None) -> Any:
         def __init__(self) -> None:
             # Its own session for tokens, which does not repeat either.
             tokens = Request(requests.Session())
-            super().__init__(credentials, max_refresh_attempts=0, auth_request=tokens, default_host=HOST)
+            parent: Any = super()
+            parent.__init__(credentials, max_refresh_attempts=0, auth_request=tokens, default_host=HOST)
             self._tokens = tokens
             self._refused = False
             if transport is not None:
@@ -129,19 +133,21 @@ def _session(credentials: Credentials, transport: BaseAdapter | None) -> Any:
                 credentials.refresh(request)
             credentials.before_request(request, "GET", f"https://{HOST}/", {})
 
-        def request(self, method: str, url: str, *args: Any, timeout: Any = None, **rest: Any) -> requests.Response:
+        def request(self, *args: Any, **rest: Any) -> requests.Response:
             """As its parent's, without following redirects, and with one limit for connecting and reading."""
+            _, url = args[:2]
+            timeout = rest.pop("timeout", None)
             if isinstance(timeout, int | float):
                 connecting = min(CONNECT_SECONDS, timeout / 2)
                 timeout = (connecting, timeout - connecting)
             if urlsplit(url).path.endswith("/aggregated/instances"):
                 # The client has no field for it since 1.55.
-                rest["params"] = [*rest.get("params", ()), ("returnPartialSuccess", "true")]
+                rest["params"] = [*(rest.get("params") or ()), ("returnPartialSuccess", "true")]
             DATE.set(None)
-            response = super().request(method, url, *args, timeout=timeout, allow_redirects=False, **rest)
+            parent: Any = super()
+            response: requests.Response = parent.request(*args, **rest, timeout=timeout, allow_redirects=False)
             DATE.set(response.headers.get("Date"))
             self._refused = response.status_code == 401
             return response
 
     return Session()
-

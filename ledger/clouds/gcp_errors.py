@@ -71,7 +71,7 @@ def fault(error: BaseException) -> Fault:
     import requests
     from google.api_core import exceptions as api
     from google.auth import exceptions as auth
-    from google.protobuf.json_format import ParseError
+    from google.protobuf.json_format import ParseError  # type: ignore[import-untyped]  # its stubs are a package of their own
 
     message = clean(str(error) or type(error).__name__)
     match error:

@@ -73,9 +73,7 @@ def instance(spec: CreateSpec, zone: str, machine_type: str, script: str, settin
     )
     if settings.service_account:
         wanted.service_accounts = [
-            c.ServiceAccount(
-                email=settings.service_account, scopes=["https://www.googleapis.com/auth/cloud-platform"]
-            )
+            c.ServiceAccount(email=settings.service_account, scopes=["https://www.googleapis.com/auth/cloud-platform"])
         ]
     if spec.provisioning_model == "FLEX_START":
         wanted.params = c.InstanceParams(request_valid_for_duration=c.Duration(seconds=settings.flex_valid_seconds))
