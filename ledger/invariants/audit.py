@@ -20,21 +20,9 @@ from ledger.log.connection import Connection
 from ledger.log.store import Log
 from ledger.moments import MICROS, iso
 from ledger.policy import Policy, lenient
+from ledger.projections.rows import SidecarRow
 
 _HOUR = 3600 * MICROS
-
-
-@dataclass(frozen=True, slots=True)
-class SidecarRow:
-    """One file as the projection wants it and as it is (its text, or any digest of it).
-
-    `wanted` None: the run is closed. `found` None: no file is there. `since`: since when it has been so, if known.
-    """
-
-    stream: str
-    wanted: str | None
-    found: str | None
-    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +147,7 @@ def look_for_files(connection: Connection, files: Iterable[SidecarRow] | None) -
     connection.execute(handles.FILES)
     connection.execute(handles.NO_FILES)
     if files is not None:
-        connection.execute_many(handles.ADD_FILE, [asdict(row) for row in files])
+        connection.execute_many(handles.ADD_FILE, [row._asdict() for row in files])
 
 
 def state_breaches(

@@ -115,8 +115,8 @@ def _open(edges: Edges, request: Request, stream: str) -> None:
     held += secrets.find({f"hydra_args[{i}]": a for i, a in enumerate(asked.get("hydra_args") or [])})
     if held:
         raise LedgerError(
-            f"{stream}: a secret ({held[0].kind} in {held[0].where}) would enter the log; name its variable under `secrets` in ledger.toml,"
-            " and the launch reads it from the environment"
+            f"{stream}: a secret ({held[0].kind} in {held[0].where}) would enter the log; name its variable"
+            " under `secrets` in ledger.toml, and the launch reads it from the environment"
         )
     if asked.get("workload_cmd") and asked.get("hydra_args"):
         raise LedgerError("give a workload command or hydra arguments, not both")

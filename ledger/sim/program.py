@@ -19,6 +19,8 @@ from ledger.log.store import Hooks, Log
 from ledger.poller import manual
 from ledger.poller.dispatch import Request, dispatch
 from ledger.poller.tick import tick
+from ledger.projections.files import Hooks as FileHooks
+from ledger.projections.files import SidecarFolder
 from ledger.sim.proof import differences
 from ledger.sim.rehearse import Bench
 from ledger.sim.schema import Dispatch, Scenario
@@ -70,7 +72,7 @@ class TheLedger:
             source=bench.source,
             log=log,
             clouds=clouds,
-            sidecars=None,
+            sidecars=SidecarFolder(self.sidecars, FileHooks(during_projection=bench.hooks.during_projection)),
             policy=self.scenario.policy,
             rent=Rent(self.scenario.zones, accounts.get("gcp"), accounts.get("runpod")),
             kinds={},
@@ -118,7 +120,8 @@ class TheLedger:
 
     def audit(self, now: int) -> set[str]:
         """The open invariants."""
-        return {breach.invariant for breach in audit(self.log, now)}
+        files = SidecarFolder(self.sidecars).rows(self.log)
+        return {breach.invariant for breach in audit(self.log, now, files)}
 
     def events(self) -> Sequence[Mapping[str, Any]]:
         """The log as envelopes."""
