@@ -111,8 +111,8 @@ class RunPodCloud(PodCloud):
             return Accepted(self._remember(seen)) if seen else Unresolved("malformed", "the new pod cannot be read")
         if reply.status != 200 or errors_of(reply.body):
             return _failed(reply, self._say(reply, spec), taken="name_taken")
-        error = "empty" if data is not None and not data.get(field) else "malformed"
-        return Unresolved(error, "the answer to a create names no pod")
+        nothing = data is not None and not data.get(field)
+        return Unresolved("empty" if nothing else "malformed", "the answer to a create names no pod")
 
     def describe(self, machine: str, *, timeout: float) -> Seen | Absent | Unknown:
         """Read one pod, and whose the key is that reads it."""

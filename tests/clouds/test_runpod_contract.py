@@ -7,7 +7,9 @@ from typing import Any
 
 from ledger.clouds.port import Cloud
 from ledger.clouds.values import Seen
+from ledger.sim.wire.server import Reply, Request
 from tests.clouds.contract import CloudContract
+from tests.clouds.v2_specification import violations
 from tests.clouds.wired import wired
 from tests.sim.making import Scene
 
@@ -25,7 +27,18 @@ class TestRestV2(CloudContract):
     over_ssh = False
 
     def reach(self, scene: Scene) -> Cloud:
-        return wired(scene, "rest_v2", self.closing)
+        exchanges: list[tuple[Request, Reply]] = []
+
+        def hold() -> None:
+            """Every exchange is of the specification, but what a scenario breaks on purpose."""
+            broken = any(rule.answer in ("malformed", "partial") or rule.http > 500 for rule in scene.scenario.calls)
+            for request, reply in exchanges:
+                if request.path != "/graphql":
+                    found = violations(request, Reply(cut=True) if broken else reply)
+                    assert found == [], (request, reply)
+
+        self.closing.append(hold)
+        return wired(scene, "rest_v2", self.closing, lambda *exchange: exchanges.append(exchange))
 
     def as_told(self, seen: Any) -> Any:
         # It tells a cost of 0 for a pod that is stopped, so what that costs is not known.

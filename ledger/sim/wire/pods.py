@@ -148,8 +148,9 @@ class PodSite:
 
 
 def authorized(request: Request) -> bool:
-    """Whether it bears a key."""
-    return any(name.lower() == "authorization" and value for name, value in request.headers.items())
+    """Whether it bears a key, in a header or, as old clients have it, in the address."""
+    in_header = any(name.lower() == "authorization" and value for name, value in request.headers.items())
+    return in_header or bool(request.query.get("api_key"))
 
 
 def sent(reply: Reply, rule: CallRule) -> Reply:

@@ -47,9 +47,10 @@ input deployCpuPodInput { name: String, imageName: String, cloudType: CloudTypeE
   ports: String, volumeMountPath: String, env: [EnvironmentVariableInput], templateId: String,
   networkVolumeId: String }
 type LowestPrice { minimumBidPrice: Float, uninterruptablePrice: Float, stockStatus: String }
-type GpuType { id: String, displayName: String, manufacturer: String, memoryInGb: Int, maxGpuCount: Int,
-  secureCloud: Boolean, communityCloud: Boolean, securePrice: Float, communityPrice: Float,
-  lowestPrice(input: GpuLowestPriceInput): LowestPrice }
+type GpuType { id: String, displayName: String, manufacturer: String, memoryInGb: Int, cudaCores: Int,
+  maxGpuCount: Int, secureCloud: Boolean, communityCloud: Boolean, securePrice: Float, communityPrice: Float,
+  oneMonthPrice: Float, threeMonthPrice: Float, oneWeekPrice: Float, communitySpotPrice: Float,
+  secureSpotPrice: Float, lowestPrice(input: GpuLowestPriceInput): LowestPrice }
 type PodRuntimePorts { ip: String, isIpPublic: Boolean, privatePort: Int, publicPort: Int, type: String }
 type PodRuntimeGpus { id: String, gpuUtilPercent: Int, memoryUtilPercent: Int }
 type PodRuntimeContainer { cpuPercent: Int, memoryPercent: Int }
