@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ledger.clouds.port import Cloud
 from ledger.clouds.values import Unknown
+from ledger.decide.view import Rent
+from ledger.policy import Policy
 from ledger.source import Source
 
 if TYPE_CHECKING:
     from ledger.log.store import Log
     from ledger.projections.files import SidecarFolder
-    from ledger.settings import Settings
 
 T = TypeVar("T")
 
@@ -21,18 +22,36 @@ T = TypeVar("T")
 class Together(Protocol):
     """Runs calls side by side; one that has not returned after `seconds` is `Unknown("timeout")`."""
 
-    def __call__(self, calls: Sequence[Callable[[], T]], seconds: float) -> list[T | Unknown]: ...
+    def __call__(self, calls: Sequence[Callable[[], T | Unknown]], seconds: float) -> list[T | Unknown]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What an intent's name stands for: GPU type and count (0: a CPU machine)."""
+
+    gpu_type: str | None = None
+    gpus: int | None = None
 
 
 @dataclass(slots=True)
 class Edges:
-    """The edges of one process. `holder` names it in intents, `clouds` is one entry an account."""
+    """The edges of one process. `holder` names it in intents; `clouds` is one entry an account.
+
+    `policy` is the settings'; whether the ledger is paused stands in the log. `kinds` are the intents that can be
+    rented by name. `say` is a line for a person, on stderr.
+    """
 
     source: Source
     log: Log
     clouds: Sequence[Cloud]
     sidecars: SidecarFolder | None
-    settings: Settings
+    policy: Policy
+    rent: Rent
+    kinds: Mapping[str, Kind]
     together: Together
     holder: str
     say: Callable[[str], Any]
+
+    def cloud(self, backend: str, account: str) -> Cloud | None:
+        """The account's cloud; '' is any account of the backend."""
+        return next((c for c in self.clouds if c.backend == backend and account in ("", c.account)), None)

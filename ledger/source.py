@@ -10,11 +10,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from datetime import UTC, datetime
 from typing import Protocol
-
-MICROS = 1_000_000
-LEDGER_NAMESPACE = uuid.UUID("6b0a2c0e-5d0e-5c61-9f0f-7a8f3a1d9a11")
 
 
 class Source(Protocol):
@@ -58,25 +54,3 @@ def uuid7(source: Source) -> str:
 def uuid4(source: Source) -> str:
     """A random UUID (version 4) from the source's chance."""
     return str(uuid.UUID(bytes=source.random_bytes(16), version=4))
-
-
-def request_id(ledger_id: str, attempt: str, attempt_try: int) -> str:
-    """UUIDv5 of ledger, attempt and try: the same create always bears the same request id."""
-    return str(uuid.uuid5(LEDGER_NAMESPACE, f"{ledger_id}/{attempt}/{attempt_try}"))
-
-
-def iso(micros: int) -> str:
-    """`2026-07-18T00:15:02Z`, with the fraction only where there is one."""
-    moment = datetime.fromtimestamp(micros // MICROS, UTC)
-    fraction = micros % MICROS
-    text = moment.strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{text}.{fraction:06d}Z" if fraction else f"{text}Z"
-
-
-def parse_time(text: str) -> int:
-    """Microseconds UTC of an ISO 8601 time; a time without a zone is taken as UTC. Raises ValueError."""
-    moment = datetime.fromisoformat(text.strip())
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (delta.days * 86400 + delta.seconds) * MICROS + delta.microseconds

@@ -46,6 +46,7 @@ def open_log(url: str, source: Source, *, hooks: Hooks | None = None, write: boo
             migrate(connection)
         else:
             check_schema(connection)
+        connection.share()
     except BaseException:
         connection.close()
         raise
@@ -62,6 +63,7 @@ def create_log(url: str, source: Source, policy: Policy, version: str, *, hooks:
         if connection.is_empty() or 0 < connection.schema_version() < SCHEMA:
             migrate(connection)
         check_schema(connection)
+        connection.share()
         log = Log(connection, source, hooks)
         _be_born(log, source, policy, version)
     except BaseException:

@@ -82,10 +82,12 @@ runs = Table(
     _int("failover_base_at"),
     _int("failover_base_pos"),
     _text("failover_reason"),
+    _text("failover_machine"),
     _int("failover_queued", needed=True),
     _int("budget_us"),
     _int("edited_at"),
     _int("edited_pos"),
+    _int("edited_owned", needed=True),
     _int("position", needed=True),
 )
 Index("runs_active", runs.c.stream, sqlite_where=runs.c.active == 1, postgresql_where=runs.c.active == 1)
@@ -120,6 +122,10 @@ machines = Table(
     _int("status_pos"),
     _text("phase"),
     _int("observed_pos"),
+    _int("stale_at"),
+    _int("stale_pos"),
+    _int("unreached_at"),
+    _int("unreached_pos"),
     _text("gpus", needed=True),
     _int("gpus_pos"),
     _text("log", needed=True),
@@ -136,6 +142,7 @@ machines = Table(
     _int("ended_at"),
     _int("ended_pos"),
     _text("outcome"),
+    _int("reconnected_ended_at"),
     _int("reconnected_ended_pos"),
     _int("left_at"),
     _int("left_pos"),
@@ -219,6 +226,7 @@ oddities = Table(
     metadata,
     _int("position", key=True),
     _text("stream", needed=True),
+    _int("generation", needed=True),
     _text("type", needed=True),
     _text("stage", needed=True),
     _text("attempt"),
@@ -254,7 +262,7 @@ acks = Table(
     "acks",
     metadata,
     _text("breach", key=True),
-    _int("position", needed=True),
+    _int("position", key=True),
 )
 
 # Conduct: points in the past, judged once.
@@ -262,6 +270,7 @@ breaches = Table(
     "breaches",
     metadata,
     _text("breach", key=True),
+    _int("position", needed=True),
     _text("invariant", needed=True),
     _text("stream", needed=True),
     _int("generation", needed=True),
@@ -270,7 +279,6 @@ breaches = Table(
     _int("began", needed=True),
     _int("since", needed=True),
     _text("evidence", needed=True),
-    Column("cost_per_hour", Float),
     _text("detail", needed=True),
 )
 Index("breaches_stream", breaches.c.stream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,11 +15,9 @@ BUSY_SECONDS = 30.0
 
 
 def connect(path: str) -> sqlite3.Connection:
-    """A raw connection as the ledger uses it: WAL, synchronous=FULL, explicit transactions."""
+    """A raw connection as the ledger uses it: synchronous=FULL, explicit transactions. Changes nothing in the file."""
     raw = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, cached_statements=256)
     try:
-        if path != ":memory:":
-            raw.execute("PRAGMA journal_mode=WAL")
         raw.execute("PRAGMA synchronous=FULL")
     except sqlite3.Error:
         raw.close()
@@ -84,6 +82,14 @@ class SqliteConnection:
         finally:
             if not nested:
                 self.raw.execute("ROLLBACK")
+
+    def share(self) -> None:
+        """Readers beside a writer (WAL), for a file that is known to be a ledger: the mode stays in the file."""
+        if self.query("PRAGMA journal_mode") != [("wal",)]:
+            # Refused at once, without the busy time-out, while another process is at work in the file. All that is
+            # written is as durable without it; the next to open the file sets it.
+            with suppress(sqlite3.OperationalError):
+                self.raw.execute("PRAGMA journal_mode=WAL")
 
     def schema_version(self) -> int:
         return int(self.query("PRAGMA user_version")[0][0])

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from ledger.events import Event
+from ledger.moments import MICROS
 from ledger.policy import Policy
 from ledger.projections.handle_file import OWNED, PINNED, TOP, File, compact, file_name, render
 from ledger.projections.tables import budget_hours
-from ledger.source import MICROS
 from ledger.state import imported
 from ledger.state.fold import advance
 from ledger.state.model import GCE_ENDED, Intent, Machine, Run

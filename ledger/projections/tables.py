@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ledger.canonical import dumps
-from ledger.source import MICROS
-from ledger.state.model import Account, Intent, LedgerState, Machine, Run, State
+from ledger.moments import MICROS
+from ledger.state.model import Account, Decision, Intent, LedgerState, Machine, Run, State
 
 Key = tuple[str, tuple[Any, ...]]
 Row = dict[str, Any]
@@ -24,7 +24,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "oddities": ("position",),
     "accounts": ("stream",),
     "policies": ("position",),
-    "acks": ("breach",),
+    "acks": ("breach", "position"),
 }
 
 
@@ -44,12 +44,13 @@ def rows_of(state: State) -> Rows:
         hash=state.hash,
         unreadable_pos=state.unreadable[0][0] if state.unreadable else None,
     )
-    for position, type_, stage, attempt, machine, at in state.odd:
+    for position, type_, stage, attempt, machine, at, generation in state.odd:
         _put(
             rows,
             "oddities",
             position=position,
             stream=state.stream,
+            generation=generation,
             type=type_,
             stage=stage,
             attempt=attempt,
@@ -103,10 +104,12 @@ def _run(rows: Rows, run: Run) -> None:
         failover_base_at=failover.base_at if failover else None,
         failover_base_pos=failover.base_pos if failover else None,
         failover_reason=failover.reason if failover else None,
+        failover_machine=failover.machine if failover else None,
         failover_queued=int(failover is not None and failover.base_at is None),
         budget_us=round(budget * 3600 * MICROS) if budget else None,
         edited_at=run.edited_at,
         edited_pos=run.edited_pos or None,
+        edited_owned=len(run.edited),
         position=run.position,
     )
     for generation, ladder in run.ladders.items():
@@ -116,12 +119,18 @@ def _run(rows: Rows, run: Run) -> None:
         _machine(rows, run.stream, machine)
     for intent in run.intents.values():
         _intent(rows, run.stream, intent)
-    for d in run.decisions:
+    _decisions(rows, run.stream, run.decisions)
+    for breach, position in run.acks.items():
+        _put(rows, "acks", breach=breach, position=position)
+
+
+def _decisions(rows: Rows, stream: str, decisions: list[Decision]) -> None:
+    for d in decisions:
         _put(
             rows,
             "decisions",
             position=d.position,
-            stream=run.stream,
+            stream=stream,
             generation=d.generation,
             type=d.type,
             attempt=d.attempt,
@@ -136,8 +145,6 @@ def _run(rows: Rows, run: Run) -> None:
         )
         for position in d.evidence:
             _put(rows, "evidence", decision=d.position, position=position)
-    for breach, position in run.acks.items():
-        _put(rows, "acks", breach=breach, position=position)
 
 
 def budget_hours(run: Run) -> float | None:
@@ -181,6 +188,10 @@ def _machine(rows: Rows, stream: str, m: Machine) -> None:
         status_pos=m.status_pos or None,
         phase=m.phase,
         observed_pos=m.observed_pos or None,
+        stale_at=m.stale_at,
+        stale_pos=m.stale_pos or None,
+        unreached_at=m.unreached_at,
+        unreached_pos=m.unreached_pos or None,
         gpus=m.gpus,
         gpus_pos=m.gpus_pos or None,
         log=m.log,
@@ -197,6 +208,7 @@ def _machine(rows: Rows, stream: str, m: Machine) -> None:
         ended_at=m.ended_at,
         ended_pos=m.ended_pos or None,
         outcome=m.outcome,
+        reconnected_ended_at=m.reconnected_ended_at,
         reconnected_ended_pos=m.reconnected_ended_pos or None,
         left_at=m.left_at,
         left_pos=m.left_pos or None,
@@ -250,17 +262,18 @@ def _account(rows: Rows, account: Account) -> None:
     )
     for machine in account.orphans.values():
         _machine(rows, account.stream, machine)
+    _decisions(rows, account.stream, account.decisions)
 
 
 def _ledger(rows: Rows, state: LedgerState) -> None:
-    if state.policy_pos:
+    for at_position, recorded_at, policy in state.policies:
         _put(
             rows,
             "policies",
-            position=state.policy_pos,
-            recorded_at=state.policy_recorded_at,
+            position=at_position,
+            recorded_at=recorded_at,
             ledger=state.id,
-            policy=dumps(state.policy.to_payload()),
+            policy=dumps(policy.to_payload()),
         )
     for breach, position in state.acks.items():
         _put(rows, "acks", breach=breach, position=position)

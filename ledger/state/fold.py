@@ -59,7 +59,7 @@ def advance(state: State, event: Event) -> None:
             _account(state, event, payload)
         else:
             _ledger(state, event, payload)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         # A payload of a shape that no version wrote: past the validation of every append, so another's hand.
         state.unreadable.append((event.position, event.type))
 
@@ -88,6 +88,8 @@ def _account(account: Account, event: Event, payload: dict[str, Any]) -> None:
             account.complete_pos = event.position
         return
     machine = account.orphans.get(event.machine or "")
+    if event.type == "TeardownRequested":
+        account.decisions.append(machines.decision(machine, 0, event, payload, payload["reason"]))
     if event.type == "OrphanObserved" and event.machine:
         if machine is None:
             machine = account.orphans[event.machine] = Machine(id=event.machine, generation=0, backend="")
@@ -121,15 +123,16 @@ def _ledger(state: LedgerState, event: Event, payload: dict[str, Any]) -> None:
     elif event.type == "PolicyChanged":
         _policy(state, event, payload)
     elif event.type == "BreachAcknowledged":
-        state.acks[payload["breach"]] = event.position
+        state.acks.setdefault(payload["breach"], event.position)
     else:
         _odd(state, event, "ledger")
 
 
 def _policy(state: LedgerState, event: Event, payload: dict[str, Any]) -> None:
     state.policy = lenient(payload["policy"])
-    state.policy_pos, state.policy_recorded_at = event.position, event.recorded_at
+    state.policies.append((event.position, event.recorded_at, state.policy))
 
 
 def _odd(state: State, event: Event, stage: str) -> None:
-    state.odd.append((event.position, event.type, stage, event.attempt, event.machine, event.occurred_at))
+    generation = state.generation if isinstance(state, Run) else 0
+    state.odd.append((event.position, event.type, stage, event.attempt, event.machine, event.occurred_at, generation))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ledger.source import MICROS
+from ledger.moments import MICROS
 
 DRIVEN_BACKENDS = ("gcp", "runpod")
 _GCP_ATTEMPT = re.compile(r"^att-(\d{8})-(\d{6})")
@@ -62,14 +62,14 @@ def _micros(seconds: float | None) -> int | None:
     return round(seconds * MICROS) if seconds is not None and 0 <= seconds < 1e11 else None
 
 
-def read(file: dict[str, Any]) -> OldHandle:
-    """The facts of one handle file, which has the seven keys."""
+def read(file: dict[str, Any], project: str = "") -> OldHandle:
+    """The facts of one handle file, which has the seven keys. `project`: that of a GCP handle which names none."""
     extra = file.get("extra") if isinstance(file.get("extra"), dict) else {}
     assert isinstance(extra, dict)
     backend = str(file.get("backend") or "")
     job = _text(file.get("job_id"))
     if backend == "gcp":
-        return _gcp(file, extra, job)
+        return _gcp(file, extra, job, project)
     if backend == "runpod":
         return _runpod(file, extra)
     return OldHandle(
@@ -89,9 +89,9 @@ def read(file: dict[str, Any]) -> OldHandle:
     )
 
 
-def _gcp(file: dict[str, Any], extra: dict[str, Any], job: str | None) -> OldHandle:
+def _gcp(file: dict[str, Any], extra: dict[str, Any], job: str | None, default: str) -> OldHandle:
     zone = _text(extra.get("zone"))
-    project = _text(extra.get("project")) or ""
+    project = _text(extra.get("project")) or default
     known = bool(job and zone and project)
     launched_ts = _number(extra.get("gcp_launched_ts"))
     incarnation = job or f"{extra.get('attempt_id')}:{launched_ts}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ledger.events import Event
-from ledger.source import MICROS
+from ledger.moments import MICROS
 from ledger.state.model import ENDED_STATUSES, Decision, Machine, Run, Step
 from ledger.state.transitions import machine_step
 
@@ -19,7 +19,9 @@ def _enter(run: Run, event: Event) -> Machine | None:
     stage = machine.stage if machine else "none"
     after, allowed = machine_step(stage, event.type)
     if not allowed:
-        run.odd.append((event.position, event.type, stage, event.attempt, event.machine, event.occurred_at))
+        run.odd.append(
+            (event.position, event.type, stage, event.attempt, event.machine, event.occurred_at, run.generation)
+        )
     if machine is not None:
         machine.stage = after
     return machine
@@ -27,9 +29,15 @@ def _enter(run: Run, event: Event) -> Machine | None:
 
 def decided(run: Run, event: Event, payload: dict[str, Any], reason: str) -> Decision:
     """Note the decision, with how the machine it concerns stood."""
-    machine = run.machines.get(event.machine or "")
+    noted = decision(run.machines.get(event.machine or ""), run.generation, event, payload, reason)
+    run.decisions.append(noted)
+    return noted
+
+
+def decision(machine: Machine | None, generation: int, event: Event, payload: dict[str, Any], reason: str) -> Decision:
+    """The decision that `event` is, as the machine it concerns stood when it was taken."""
     idles = machine.idles if machine else []
-    decision = Decision(
+    return Decision(
         position=event.position,
         type=event.type,
         attempt=event.attempt,
@@ -41,10 +49,8 @@ def decided(run: Run, event: Event, payload: dict[str, Any], reason: str) -> Dec
         claim=machine.claim if machine else "none",
         idle_reads=len(idles),
         idle_span=event.occurred_at - idles[0][1] if idles else 0,
-        generation=run.generation,
+        generation=generation,
     )
-    run.decisions.append(decision)
-    return decision
 
 
 def resurface(machine: Machine) -> None:
@@ -58,6 +64,8 @@ def resurface(machine: Machine) -> None:
 
 def see_status(machine: Machine, status: str, at: int, position: int) -> None:
     """A good read of its status."""
+    if machine.status is None and status in ENDED_STATUSES and machine.claim in ("import", "user"):
+        machine.ended_before = True
     if status != machine.status:
         machine.status_since = at
     machine.status, machine.status_at, machine.status_pos = status, at, position
@@ -114,6 +122,25 @@ def observe(machine: Machine, event: Event, payload: dict[str, Any]) -> None:
     machine.zone = payload.get("zone") or machine.zone
     if payload.get("cost_per_hour") is not None:
         machine.cost_per_hour = payload["cost_per_hour"]
+    live = payload.get("status") in (None, "RUNNING")
+    if payload.get("reachable") is True or payload.get("log") not in (None, "unknown") or not live:
+        machine.unreached_at = None
+    elif payload.get("reachable") is False and machine.unreached_at is None:
+        machine.unreached_at, machine.unreached_pos = at, position
+    compare_handle(machine, at, position)
+
+
+def compare_handle(machine: Machine, at: int, position: int) -> None:
+    """Note since when what was observed differs from what the handle states; what nobody knows differs from nothing."""
+    pairs = (
+        (machine.model, machine.handle_model),
+        (machine.zone, machine.handle_zone),
+        (machine.ports, machine.handle_ports),
+    )
+    if not any(seen is not None and stated is not None and seen != stated for seen, stated in pairs):
+        machine.stale_at = None
+    elif machine.stale_at is None:
+        machine.stale_at, machine.stale_pos = at, position
 
 
 def _ports(machine: Machine, ports: str | None, at: int, position: int) -> None:
@@ -186,7 +213,6 @@ def _absence_observed(run: Run, event: Event, payload: dict[str, Any]) -> None:
     machine = _enter(run, event)
     if machine is None:
         return
-    machine.observed = True
     if payload["scope"] == "both" and machine.absent_at is None:
         machine.absent_at, machine.absent_pos = event.occurred_at, event.position
         if machine.billed_since is not None and machine.billed_until is None:
@@ -209,8 +235,9 @@ def _reconnect_observed(run: Run, event: Event, payload: dict[str, Any]) -> None
     machine.created_at = payload.get("created_at") or machine.created_at
     if payload.get("ports"):
         machine.ports = machine.handle_ports = payload["ports"]
-    if machine.ended_at is not None:
-        machine.reconnected_ended_pos = event.position
+    if machine.ended_at is not None and machine.reconnected_ended_at is None:
+        machine.reconnected_ended_at, machine.reconnected_ended_pos = event.occurred_at, event.position
+    compare_handle(machine, event.occurred_at, event.position)
 
 
 def _launch_requested(run: Run, event: Event, payload: dict[str, Any]) -> None:

@@ -14,6 +14,8 @@ from ledger.policy import Policy
 GCE_ENDED = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
 POD_ENDED = frozenset({"EXITED", "TERMINATED", "DEAD"})
 ENDED_STATUSES = GCE_ENDED | POD_ENDED
+# position, type, stage, attempt, machine, occurred_at, generation
+Odd = tuple[int, str, str, str | None, str | None, int, int]
 Claim = Literal["ours", "import", "user", "orphan", "name"]
 
 
@@ -86,6 +88,8 @@ class Machine:
     known_at: int = 0
     known_pos: int = 0
     adopted: bool = False
+    ended_before: bool = False  # it had ended before the ledger knew it
+    late: bool = False  # its intent had been concluded to have made nothing
     cost_per_hour: float | None = None
     # what was seen
     status: str | None = None
@@ -112,6 +116,10 @@ class Machine:
     suspects: list[tuple[int, int]] = field(default_factory=list)  # (position, occurred_at) of the row of suspicions
     idles: list[tuple[int, int]] = field(default_factory=list)  # an orphan's idle readings in a row
     observed_pos: int = 0
+    stale_at: int | None = None  # the first observation that differs from what the handle states
+    stale_pos: int = 0
+    unreached_at: int | None = None  # the first of a row of probes that did not reach it
+    unreached_pos: int = 0
     # its clocks
     queue_since: int | None = None  # the create was requested; None once it has left PENDING
     queued: bool = False  # PENDING is what was last seen
@@ -132,6 +140,7 @@ class Machine:
     exit: int | None = None
     reconnected: bool = False
     status_at_reconnect: str | None = None
+    reconnected_ended_at: int | None = None
     reconnected_ended_pos: int = 0
     left_at: int | None = None
     left_pos: int = 0
@@ -154,6 +163,11 @@ class Machine:
     def open(self) -> bool:
         """Whether it has not been seen to be gone."""
         return self.gone_at is None
+
+    @property
+    def owed(self) -> bool:
+        """Whether it still has to be seen to be gone. One that had ended before the ledger knew it is left alone."""
+        return self.gone_at is None and not (self.ended_before and self.ended_status)
 
     @property
     def ended_status(self) -> bool:
@@ -221,7 +235,7 @@ class Run:
     import_sha: str | None = None
     relaunchable: bool = True
     ladder: tuple[str, ...] = ()
-    ladders: dict[int, tuple[str, ...]] = field(default_factory=dict)  # generation → its ladder
+    ladders: dict[int, tuple[str, ...]] = field(default_factory=dict)  # generation → the rungs that it owes a try
     start_rung: str | None = None
     intents: dict[tuple[str, int], Intent] = field(default_factory=dict)
     machines: dict[str, Machine] = field(default_factory=dict)
@@ -243,7 +257,7 @@ class Run:
     edited: tuple[str, ...] = ()
     acks: dict[str, int] = field(default_factory=dict)
     host_keys: dict[str, str] = field(default_factory=dict)
-    odd: list[tuple[int, str, str, str | None, str | None, int]] = field(default_factory=list)
+    odd: list[Odd] = field(default_factory=list)
     unreadable: list[tuple[int, str]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     creates: list[int] = field(default_factory=list)  # when calls were asked for
@@ -258,7 +272,7 @@ class Run:
         """Not closed, or with a machine or an intent still open."""
         return (
             self.open
-            or any(m.open for m in self.machines.values() if m.claim != "orphan")
+            or any(m.owed for m in self.machines.values() if m.claim != "orphan")
             or any(i.open for i in self.intents.values())
         )
 
@@ -305,7 +319,7 @@ class Account:
     unreachable: tuple[str, ...] = ()
     fingerprint: str | None = None
     orphans: dict[str, Machine] = field(default_factory=dict)
-    odd: list[tuple[int, str, str, str | None, str | None, int]] = field(default_factory=list)
+    odd: list[Odd] = field(default_factory=list)
     unreadable: list[tuple[int, str]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
 
@@ -321,10 +335,9 @@ class LedgerState:
     id: str = ""
     created_at: int = 0
     policy: Policy = field(default_factory=Policy)
-    policy_pos: int = 0
-    policy_recorded_at: int = 0
+    policies: list[tuple[int, int, Policy]] = field(default_factory=list)  # position, recorded_at, as of then
     acks: dict[str, int] = field(default_factory=dict)
-    odd: list[tuple[int, str, str, str | None, str | None, int]] = field(default_factory=list)
+    odd: list[Odd] = field(default_factory=list)
     unreadable: list[tuple[int, str]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
 

@@ -9,7 +9,7 @@ from typing import Any
 from ledger.events import Event
 from ledger.policy import RUNPOD
 from ledger.state import imported
-from ledger.state.machines import decided, see_status
+from ledger.state.machines import compare_handle, decided, see_status
 from ledger.state.model import Claim, Failover, Intent, Machine, Run
 from ledger.state.transitions import intent_step, machine_step, run_step
 
@@ -17,7 +17,7 @@ _CLAIMS: dict[str, Claim] = {"user": "user", "import": "import", "name": "name"}
 
 
 def _odd(run: Run, event: Event, stage: str) -> None:
-    run.odd.append((event.position, event.type, stage, event.attempt, event.machine, event.occurred_at))
+    run.odd.append((event.position, event.type, stage, event.attempt, event.machine, event.occurred_at, run.generation))
 
 
 def _enter(run: Run, event: Event) -> bool:
@@ -66,15 +66,17 @@ def _handle_imported(run: Run, event: Event, payload: dict[str, Any]) -> None:
     run.issue, run.lane = payload["issue"], payload.get("lane")
     run.backend = old.backend
     run.driven = old.backend in imported.DRIVEN_BACKENDS
-    run.ladder = run.ladders[run.generation] = tuple(payload.get("ladder") or ())
+    run.ladder = tuple(payload.get("ladder") or ())
+    # The rung that it is on has been tried, by whoever wrote the file.
+    run.ladders[run.generation] = tuple(r for r in run.ladder if not event.machine or r != old.rung)
     run.start_rung = old.rung
     if event.attempt:
         run.attempts.append(event.attempt)
-    if not old.machine:
+    if not event.machine:
         return
-    known = run.machines.get(old.machine)
-    machine = known or Machine(id=old.machine, generation=run.generation, backend=old.backend)
-    run.machines[old.machine] = machine
+    known = run.machines.get(event.machine)
+    machine = known or Machine(id=event.machine, generation=run.generation, backend=old.backend)
+    run.machines[event.machine] = machine
     machine.stage, _ = machine_step("none", event.type)
     if known is not None:
         _odd(run, event, known.stage)
@@ -99,6 +101,7 @@ def _took_over(machine: Machine, old: imported.OldHandle, event: Event, generati
     if old.backend == "runpod" or (old.status and old.status != "PENDING"):
         # Taken over: whatever came before, the bound of its launch begins now.
         machine.bound_began, machine.bound_pos = event.occurred_at, event.position
+    compare_handle(machine, event.occurred_at, event.position)
     if old.phase:
         machine.phase, machine.phase_at = old.phase, old.status_at or event.occurred_at
         machine.phase_pos = event.position
@@ -161,7 +164,8 @@ def _reply(run: Run, event: Event, payload: dict[str, Any]) -> None:
 
 
 def _provisioned(run: Run, event: Event, payload: dict[str, Any]) -> None:
-    assert event.machine is not None
+    if event.machine is None:
+        raise ValueError("Provisioned without a machine")
     intent = run.intents.get((event.attempt or "", payload["try"]))
     by_hand = payload["matched_by"] in ("user", "import")
     late = intent is not None and intent.stage == "refused"
@@ -189,6 +193,7 @@ def _provisioned(run: Run, event: Event, payload: dict[str, Any]) -> None:
         decided(run, event, payload, "adopted")
     if fresh:
         _became_known(machine, intent, event, payload)
+        machine.late = late
         _point(run, machine, intent, late=late, by_hand=by_hand, event=event)
 
 
@@ -293,7 +298,7 @@ def _run_closed(run: Run, event: Event, payload: dict[str, Any]) -> None:
     before = run.stage
     _enter(run, event)
     decided(run, event, payload, payload["reason"])
-    owed = [m for m in run.mine() if m.open and m.stage != "none"]
+    owed = [m for m in run.mine() if m.owed and m.stage != "none"]
     if owed or any(i.open for i in run.tries()):
         # Closed with a machine or an intent still open: what must never be.
         _odd(run, event, "open machines" if owed else "open intents")
@@ -314,7 +319,7 @@ def _sidecar_edited(run: Run, event: Event, payload: dict[str, Any]) -> None:
 
 def _acknowledged(run: Run, event: Event, payload: dict[str, Any]) -> None:
     _enter(run, event)
-    run.acks[payload["breach"]] = event.position
+    run.acks.setdefault(payload["breach"], event.position)
 
 
 def _host_key(run: Run, event: Event, payload: dict[str, Any]) -> None:

@@ -87,10 +87,12 @@ def upgrade() -> None:
         sa.Column("failover_base_at", _BIG, nullable=True),
         sa.Column("failover_base_pos", _BIG, nullable=True),
         sa.Column("failover_reason", sa.Text(), nullable=True),
+        sa.Column("failover_machine", sa.Text(), nullable=True),
         sa.Column("failover_queued", _BIG, nullable=False),
         sa.Column("budget_us", _BIG, nullable=True),
         sa.Column("edited_at", _BIG, nullable=True),
         sa.Column("edited_pos", _BIG, nullable=True),
+        sa.Column("edited_owned", _BIG, nullable=False),
         sa.Column("position", _BIG, nullable=False),
     )
     op.create_index(
@@ -125,6 +127,10 @@ def upgrade() -> None:
         sa.Column("status_pos", _BIG, nullable=True),
         sa.Column("phase", sa.Text(), nullable=True),
         sa.Column("observed_pos", _BIG, nullable=True),
+        sa.Column("stale_at", _BIG, nullable=True),
+        sa.Column("stale_pos", _BIG, nullable=True),
+        sa.Column("unreached_at", _BIG, nullable=True),
+        sa.Column("unreached_pos", _BIG, nullable=True),
         sa.Column("gpus", sa.Text(), nullable=False),
         sa.Column("gpus_pos", _BIG, nullable=True),
         sa.Column("log", sa.Text(), nullable=False),
@@ -141,6 +147,7 @@ def upgrade() -> None:
         sa.Column("ended_at", _BIG, nullable=True),
         sa.Column("ended_pos", _BIG, nullable=True),
         sa.Column("outcome", sa.Text(), nullable=True),
+        sa.Column("reconnected_ended_at", _BIG, nullable=True),
         sa.Column("reconnected_ended_pos", _BIG, nullable=True),
         sa.Column("left_at", _BIG, nullable=True),
         sa.Column("left_pos", _BIG, nullable=True),
@@ -219,6 +226,7 @@ def upgrade() -> None:
         "oddities",
         sa.Column("position", _BIG, primary_key=True, autoincrement=False, nullable=False),
         sa.Column("stream", sa.Text(), nullable=False),
+        sa.Column("generation", _BIG, nullable=False),
         sa.Column("type", sa.Text(), nullable=False),
         sa.Column("stage", sa.Text(), nullable=False),
         sa.Column("attempt", sa.Text(), nullable=True),
@@ -248,11 +256,12 @@ def upgrade() -> None:
     op.create_table(
         "acks",
         sa.Column("breach", sa.Text(), primary_key=True, nullable=False),
-        sa.Column("position", _BIG, nullable=False),
+        sa.Column("position", _BIG, primary_key=True, autoincrement=False, nullable=False),
     )
     op.create_table(
         "breaches",
         sa.Column("breach", sa.Text(), primary_key=True, nullable=False),
+        sa.Column("position", _BIG, nullable=False),
         sa.Column("invariant", sa.Text(), nullable=False),
         sa.Column("stream", sa.Text(), nullable=False),
         sa.Column("generation", _BIG, nullable=False),
@@ -261,7 +270,6 @@ def upgrade() -> None:
         sa.Column("began", _BIG, nullable=False),
         sa.Column("since", _BIG, nullable=False),
         sa.Column("evidence", sa.Text(), nullable=False),
-        sa.Column("cost_per_hour", sa.Float(), nullable=True),
         sa.Column("detail", sa.Text(), nullable=False),
     )
     op.create_index("breaches_stream", "breaches", ["stream"])

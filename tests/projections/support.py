@@ -14,9 +14,9 @@ from ledger import canonical
 from ledger.events import KINDS, Draft, Event
 from ledger.log.open import create_log
 from ledger.log.store import Log
+from ledger.moments import MICROS
 from ledger.payloads import validate
 from ledger.policy import Policy
-from ledger.source import MICROS
 
 LEDGER = "3f0c2a52-6a0e-4c0a-9a39-0d8a3e2f4b10"
 T0 = 1784333702 * MICROS  # 2026-07-18T00:15:02Z

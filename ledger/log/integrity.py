@@ -1,0 +1,164 @@
+"""Integrity: every stored byte against the chain of its stream, the read models against the log, and the digest over
+all streams that can be kept elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ledger import canonical
+from ledger.errors import LedgerError
+from ledger.events import COLUMNS, Event
+from ledger.log.connection import Connection
+from ledger.log.store import Log
+
+_HASHED = [COLUMNS.index(name) for name in COLUMNS if name != "hash"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: of an event (its position, stream, version, type), a stream, or a read model's row."""
+
+    problem: str
+    position: int | None = None
+    stream: str | None = None
+    version: int | None = None
+    type: str | None = None
+    table: str | None = None
+    key: str | None = None
+
+    def __str__(self) -> str:
+        if self.table:
+            return f"{self.table} {self.key or ''}: {self.problem}"
+        at = f" (position {self.position})" if self.position is not None else ""
+        return f"{self.stream} version {self.version}{' ' + self.type if self.type else ''}{at}: {self.problem}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object of every field."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class _Head:
+    position: int = 0
+    version: int = 0
+    hash: str = ""
+
+
+def verify(log: Log, projections: bool = False, progress: Callable[[int], None] | None = None) -> list[Finding]:
+    """All that is wrong with the log; with `projections` also with its read models, which are rebuilt and compared.
+
+    `progress` is told the number of events read, every thousand. Reads the whole log in one read transaction.
+    """
+    heads: dict[str, _Head] = {}
+    with log.connection.read():
+        findings = list(_chain(log, heads, progress))
+        findings += _heads(log.connection, heads)
+        if projections:
+            findings += _projections(log)
+    return findings
+
+
+def head(log: Log) -> str:
+    """A digest (SHA-256, hex) over the ledger's id and the newest version and hash of every stream."""
+    with log.connection.read():
+        rows = log.connection.query("""
+            SELECT e.stream, e.version, e.hash FROM events e
+            JOIN (SELECT stream, MAX(version) AS version FROM events GROUP BY stream) n
+                ON n.stream = e.stream AND n.version = e.version
+        """)
+        return canonical.digest(canonical.dumps([log.ledger_id(), sorted(list(row) for row in rows)]))
+
+
+def _chain(log: Log, heads: dict[str, _Head], progress: Callable[[int], None] | None) -> Iterator[Finding]:
+    recorded_at, seen = 0, 0
+    for count, event in enumerate(log.read_all(), start=1):
+        seen = count
+        before = heads.get(event.stream) or _Head()
+        for problem in _wrong(event, before, recorded_at):
+            yield Finding(problem, event.position, event.stream, event.version, event.type)
+        heads[event.stream] = _Head(event.position, event.version, event.hash)
+        recorded_at = max(recorded_at, event.recorded_at)
+        if progress and count % 1000 == 0:
+            progress(count)
+    if progress:
+        progress(seen)
+
+
+def _wrong(event: Event, before: _Head, recorded_at: int) -> Iterator[str]:
+    if event.version != before.version + 1:
+        missing = event.version - before.version - 1
+        if missing > 0:
+            yield f"{missing} event(s) of the stream before it are missing, after version {before.version}"
+        else:
+            yield f"it stands after version {before.version} of its stream: out of order"
+    elif event.hash != canonical.chain(before.hash, [event[index] for index in _HASHED]):
+        yield "its hash does not fit: it, or the event before it in its stream, is not as it was recorded"
+    if event.recorded_at < recorded_at:
+        yield "it was recorded before the event in front of it"
+    try:
+        if not isinstance(json.loads(event.payload), dict):
+            yield "its payload is no JSON object"
+    except (TypeError, ValueError, RecursionError):
+        yield "its payload is no JSON"
+
+
+def _heads(connection: Connection, heads: dict[str, _Head]) -> Iterator[Finding]:
+    """The streams' heads as the read models hold them, against the log: a tail that was cut off shows here."""
+    known = set()
+    for stream, version, position, hash_ in connection.query(
+        "SELECT stream, version, position, hash FROM streams ORDER BY stream"
+    ):
+        known.add(stream)
+        found = heads.get(stream)
+        if found is None:
+            yield Finding(f"its {version} event(s) are missing from the log", position, stream, version)
+        elif found.version < version:
+            problem = f"the log ends at version {found.version}: {version - found.version} event(s) are missing"
+            yield Finding(problem, position, stream, version)
+        elif (found.version, found.position, found.hash) != (version, position, hash_):
+            problem = "the head of the stream differs from the one that the read models hold"
+            yield Finding(problem, found.position, stream, found.version)
+    for stream in sorted(heads.keys() - known):
+        yield Finding("the read models do not know the stream", heads[stream].position, stream, heads[stream].version)
+
+
+def _projections(log: Log) -> Iterator[Finding]:
+    from ledger.log.schema import READ_MODELS
+    from ledger.projections.rebuild import rebuild
+
+    try:
+        rebuilt = rebuild(log.read_all())
+    except LedgerError as error:
+        yield Finding(f"cannot be rebuilt from the log: {error}", table="read models")
+        return
+    try:
+        for table in READ_MODELS:
+            names = [column.name for column in table.columns]
+            keys = [names.index(column.name) for column in table.primary_key.columns]
+            yield from _compare(table.name, names, keys, log.connection, rebuilt)
+    finally:
+        rebuilt.close()
+
+
+def _compare(
+    table: str, names: list[str], keys: list[int], stored: Connection, rebuilt: Connection
+) -> Iterator[Finding]:
+    sql = f"SELECT {', '.join(f'{chr(34)}{name}{chr(34)}' for name in names)} FROM {table}"
+    have = {tuple(row[index] for index in keys): row for row in stored.query(sql)}
+    want = {tuple(row[index] for index in keys): row for row in rebuilt.query(sql)}
+    for key in sorted(have.keys() | want.keys(), key=str):
+        text = "/".join(str(part) for part in key)
+        if key not in have:
+            yield Finding("the row is missing", table=table, key=text)
+        elif key not in want:
+            yield Finding("the row follows from no event", table=table, key=text)
+        elif have[key] != want[key]:
+            differs = ", ".join(
+                f"{name} is {a!r}, the log says {b!r}"
+                for name, a, b in zip(names, have[key], want[key], strict=True)
+                if a != b
+            )
+            yield Finding(differs, table=table, key=text)

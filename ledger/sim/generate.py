@@ -1,0 +1,493 @@
+"""Random scenarios over the whole language, biased to the moments at which failovers go wrong.
+
+Scenario `index` of `seed` is always the same document. Faults end early enough that the truths, which bound what
+follows, can be judged. Numbers are seconds, as in a scenario file.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import yaml
+
+from ledger.sim import schema
+from ledger.sim.scenario import loads
+from ledger.sim.schema import Scenario
+
+Document = dict[str, Any]
+Row = dict[str, Any]
+
+# Bounds short enough that a failover and its verdict fit into some forty ticks.
+BRISK: dict[str, Any] = {
+    "queue_wait_seconds": 240,
+    "absence_settle_seconds": 60,
+    "launch_confirm_seconds": 400,
+    "teardown_confirm_seconds": 240,
+    "idle_grace_seconds": 180,
+    "no_port_seconds": 240,
+    "wedge_frozen_seconds": 240,
+    "wedge_min_span_seconds": 120,
+    "boot_death_young_seconds": 500,
+    "vanish_unpolled_seconds": 600,
+    "done_grace_seconds": 300,
+    "create_timeout_seconds": 120,
+    "tick_deadline_seconds": 50,
+}
+LADDERS = (
+    ["gcp:FLEX_START", "runpod", "gcp:STANDARD"],
+    ["gcp:FLEX_START", "runpod"],
+    ["runpod", "gcp:FLEX_START"],
+    ["gcp:SPOT", "gcp:FLEX_START", "runpod", "gcp:STANDARD"],
+    ["gcp:FLEX_START", "gcp:STANDARD"],
+)
+ZONES = ("us-central1-a", "us-east4-b", "europe-west4-a")
+QUIET = 1500  # seconds after the last fault in which the brisk bounds pass
+DEATHS = (
+    "ProvisionRequested",
+    "Provisioned",
+    "ProvisionRefused",
+    "ProvisionUnresolved",
+    "FailoverDecided",
+    "TeardownRequested",
+    "LaunchRequested",
+    "LaunchConfirmed",
+    "Repointed",
+    "TornDown",
+    "MachineObserved",
+    "WorkloadEnded",
+    "RunOpened",
+    "RunClosed",
+    "AbsenceObserved",
+    "InventoryRead",
+    "CancelRequested",
+    "LaunchFailed",
+    "OrphanObserved",
+    "TeardownFailed",
+    "ReconnectObserved",
+    "HandleImported",
+)
+
+
+def document(seed: int, index: int) -> Document:
+    """Scenario `index` of `seed` as a YAML document."""
+    return _Maker(random.Random(f"scenario/{seed}/{index}"), f"random-{seed}-{index}").made()
+
+
+def generate(seed: int, index: int) -> Scenario:
+    """Scenario `index` of `seed`, checked."""
+    return scenario_of(document(seed, index))
+
+
+def scenario_of(made: Document) -> Scenario:
+    """A document as a checked scenario. Raises ScenarioError."""
+    return loads(text_of(made).encode(), str(made["scenario"]))
+
+
+def text_of(made: Document) -> str:
+    """A document as a scenario file: a row a line."""
+    lines = []
+    for section, value in made.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            lines.append(f"{section}:")
+            lines += [f"  - {_flow(row)}" for row in value]
+        else:
+            lines.append(f"{section}: {_flow(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...").strip()
+
+
+class _Maker:
+    """Draws one document. What is drawn depends on the chance alone, in one fixed order."""
+
+    def __init__(self, chance: random.Random, name: str) -> None:
+        self.chance = chance
+        self.name = name
+        self.every = chance.choice((45, 60, 60, 60, 90))
+        self.span = chance.choice((500, 800, 1100, 1500))  # faults happen before this second
+        self.pollers = chance.choice((1, 1, 1, 2, 2, 3))
+        self.zones = list(ZONES[: chance.choice((1, 1, 2, 3))])
+        self.policy = dict(BRISK)
+        self.ladder: Sequence[str] = LADDERS[0]
+        self.runs: list[tuple[int, str | None]] = []
+        self.sections: dict[str, list[Row]] = {}
+
+    def made(self) -> Document:
+        """The whole document."""
+        self._policy()
+        self._runs()
+        self._stories()
+        self._faults()
+        self._strangers()
+        self._commands()
+        self._deaths()
+        poll: Row = {"every": self.every, "until": self.span + QUIET, "pollers": self.pollers}
+        if self._maybe(0.12):
+            begin = self._when()
+            asleep = self.chance.choice((300, 900, 3600, 20_000))
+            poll["off"] = [[begin, begin + asleep]]
+            poll["until"] = max(poll["until"], begin + asleep + QUIET)
+        self._clocks()
+        made: Document = {"scenario": self.name, "policy": self.policy, "poll": poll, "zones": self.zones}
+        order = ("dispatches", "cancels", "finalizes", "sidecars", "machines", "calls", "world", "workloads")
+        for section in (*order, "crashes", "pauses", "clocks"):
+            if self.sections.get(section):
+                made[section] = self.sections[section]
+        return {**made, "expect": {}}
+
+    # Small things.
+
+    def _maybe(self, likely: float) -> bool:
+        return self.chance.random() < likely
+
+    def _add(self, section: str, **row: Any) -> None:
+        """A row; what is None is left out, and `begin` is the key `from`."""
+        named = {"begin": "from", "lasts": "for"}
+        kept = {named.get(key, key): value for key, value in row.items() if value is not None}
+        self.sections.setdefault(section, []).append(kept)
+
+    def _when(self) -> int:
+        """A moment before the end of the faults, near a tick as often as not."""
+        when = self.chance.randrange(self.span)
+        if self._maybe(0.5):
+            when = when // self.every * self.every + self.chance.choice((-1, 0, 0, 1, 5))
+        return max(when, 1)
+
+    def _name(self, cloud: str, run: tuple[int, str | None] | None = None) -> str:
+        issue, lane = run or self.chance.choice(self.runs)
+        return f"{'eps-issue' if cloud == 'gcp' else 'pod'}-{issue}{'-' + lane if lane else ''}"
+
+    def _cloud(self) -> str:
+        return self.chance.choice(schema.CLOUDS)
+
+    # Sections.
+
+    def _policy(self) -> None:
+        if self._maybe(0.5):
+            self.ladder = self.chance.choice(LADDERS)
+            self.policy["ladder"] = list(self.ladder)
+        if self._maybe(0.15):
+            self.policy["on_lost"] = "failover"
+        if self._maybe(0.1):
+            self.policy["max_usd_per_hour"] = self.chance.choice((5, 20, 40))
+        if self._maybe(0.1):
+            self.policy["max_creates_per_run_day"] = self.chance.choice((1, 2, 3))
+        if self._maybe(0.1):
+            self.policy["default_provisioning_model"] = self.chance.choice(schema.MODELS)
+
+    def _runs(self) -> None:
+        for number in range(self.chance.choice((1, 1, 1, 2, 3))):
+            lane = self.chance.choice((None, None, "b"))
+            issue = 1 if number and self._maybe(0.3) else number + 1
+            run = (issue, lane)
+            if run in self.runs:
+                continue
+            self.runs.append(run)
+            if self._maybe(0.12):
+                self._legacy(run)
+                if self._maybe(0.7):
+                    continue
+            self._dispatch(run, self.chance.choice((0, 0, 0, 1, 30, 61)))
+
+    def _dispatch(self, run: tuple[int, str | None], at: int, **changes: Any) -> None:
+        backend = self.chance.choice(("gcp", "gcp", "gcp", "runpod"))
+        model = self.chance.choice(("FLEX_START", "FLEX_START", "FLEX_START", "STANDARD", "SPOT", None))
+        gpus = self.chance.choice((1, 2, 4, 8))
+        hydra = self._maybe(0.2)
+        pins = {"KEEP_RUNNING": "1"} if self._maybe(0.04) else {"WANDB_PROJECT": "x"} if self._maybe(0.2) else None
+        row: Row = {
+            "at": at,
+            "issue": run[0],
+            "lane": run[1],
+            "backend": backend,
+            "provisioning_model": model if backend == "gcp" else None,
+            "zone": self.chance.choice(self.zones) if backend == "gcp" and self._maybe(0.15) else None,
+            "gpu_type": self.chance.choice(("H100", "H100", "A100", "H200")),
+            "gpus": gpus,
+            "workload_cmd": None if hydra else "bash run.sh",
+            "hydra_args": ["a=1", "b=2"] if hydra else None,
+            "env_pins": pins,
+            "time_budget_hours": self.chance.choice((None, None, 0.1, 12)),
+            "allow_paid_fallback": self.chance.choice((None, None, None, None, False, True)),
+        }
+        self._add("dispatches", **{**row, **changes})
+
+    def _legacy(self, run: tuple[int, str | None]) -> None:
+        """An old sidecar, with its machine or without."""
+        issue, lane = run
+        cloud = self._cloud()
+        name = self._name(cloud, run)
+        command = self.chance.choice(("bash run.sh", "bash run.sh", ""))
+        extra: Row = {"issue": issue, "workload_cmd": command, "gpus": 1, "intent": "lora-7b"}
+        known = self._maybe(0.8)
+        ident = f"90{issue}00{len(lane or '')}7" if cloud == "gcp" else f"old{issue}{lane or ''}"
+        if cloud == "gcp":
+            extra |= {"zone": self.zones[0], "instance_name": name, "attempt_id": "att-20260630-235000"}
+            extra |= {"provisioning_model": self.chance.choice(schema.MODELS), "gcp_launched_ts": 1782863400.0}
+            phase = self.chance.choice((None, "pending", "workload", "startup"))
+            if phase:
+                extra |= {"last_phase": phase, "last_phase_change_ts": 1782863500.0, "last_phase_incarnation": ident}
+        elif known:
+            extra |= {"pod_id": ident, "workload_executed": self._maybe(0.5)}
+            if extra["workload_executed"]:
+                extra["workload_pid"] = 4242
+        self._add(
+            "sidecars",
+            backend=cloud,
+            job_id=ident if cloud == "gcp" and known else "",
+            pod_name=name,
+            scratch_dir="/workspace",
+            log_path=f"/workspace/logs/issue-{issue}.log",
+            extra=extra,
+        )
+        self.sections["sidecars"][-1]["cluster"] = None
+        if self._maybe(0.8):
+            status = self.chance.choice(("PENDING", "RUNNING", "RUNNING")) if cloud == "gcp" else "RUNNING"
+            self._add(
+                "machines",
+                cloud=cloud,
+                name=name,
+                id=ident,
+                created=-self.chance.choice((100, 600, 3600)),
+                status=status,
+                workload=self._maybe(0.5) if status == "RUNNING" else None,
+                provisioning_model="FLEX_START" if status == "PENDING" else None,
+            )
+
+    def _stories(self) -> None:
+        """What becomes of the runs' machines by itself."""
+        for run in self.runs:
+            for _ in range(self.chance.choice((0, 1, 1, 2))):
+                self._story(run)
+        for _ in range(self.chance.choice((0, 1, 1, 2))):
+            cloud = self._cloud()
+            does = self.chance.choice(("never_starts", "starts", "starts"))
+            starts = does == "starts"
+            self._add(
+                "workloads",
+                cloud=cloud,
+                nth=self.chance.choice((None, 1, 1, 2, 3)),
+                does=does,
+                after=self.chance.choice((0, 20, 90, 200, 390)) if starts else None,
+                runs=self.chance.choice((1, 30, 200, 600, 3000)) if starts else None,
+                exit=self.chance.choice((0, 0, 1, 137)) if starts else None,
+            )
+
+    def _story(self, run: tuple[int, str | None]) -> None:
+        tell: Callable[[tuple[int, str | None]], None] = self.chance.choice(
+            (self._queue, self._queue, self._queue, self._taken, self._guest, self._dark, self._portless, self._ends)
+        )
+        tell(run)
+
+    def _queue(self, run: tuple[int, str | None]) -> None:
+        """A queue entry that moves, vanishes, or comes back after it was given up."""
+        at = self.chance.choice((self._when(), 200, 239, 240, 241, 299, 300))
+        fate = self.chance.choice(("RUNNING", "RUNNING", "gone", "gone", "PROVISIONING", "STAGING"))
+        phase = self.chance.choice((None, "startup", "workload")) if fate == "RUNNING" else None
+        self._add("world", at=at, cloud="gcp", name=self._name("gcp", run), becomes=fate, phase=phase)
+        if fate in ("PROVISIONING", "STAGING"):
+            later = at + self.chance.choice((20, 100, 400))
+            phase = self.chance.choice((None, "workload"))
+            self._add("world", at=later, cloud="gcp", name=self._name("gcp", run), becomes="RUNNING", phase=phase)
+
+    def _taken(self, run: tuple[int, str | None]) -> None:
+        cloud = self._cloud()
+        self._add("world", at=self._when(), cloud=cloud, name=self._name(cloud, run), becomes="gone")
+
+    def _guest(self, run: tuple[int, str | None]) -> None:
+        """A guest that says how its workload or its set-up went."""
+        phase = self.chance.choice(("failed", "failed", "done", "wedged", "workload", "finalize_failed_artifacts_ok"))
+        started = self.chance.choice((None, True, False))
+        at = self._when()
+        becomes = self.chance.choice((None, None, "RUNNING", "TERMINATED"))
+        name = self._name("gcp", run)
+        self._add("world", at=at, cloud="gcp", name=name, becomes=becomes, phase=phase, workload_started=started)
+
+    def _dark(self, run: tuple[int, str | None]) -> None:
+        """SSH does not reach it for a while, or for ever; or what it reads there is odd."""
+        cloud = self._cloud()
+        at, name = self._when(), self._name(cloud, run)
+        what: Row = self.chance.choice(
+            (
+                {"reachable": False},
+                {"reachable": False},
+                {"pid": "dead"},
+                {"log_age": None},
+                {"log_age": 5000},
+                {"gpu_util": None},
+                {"gpu_util": 0},
+                {"gpu_util": 70},
+            )
+        )
+        self.sections.setdefault("world", []).append({"at": at, "cloud": cloud, "name": name, **what})
+        if "reachable" in what and self._maybe(0.5):
+            back = at + self.chance.choice((60, 130, 400))
+            self._add("world", at=back, cloud=cloud, name=name, reachable=True)
+
+    def _portless(self, run: tuple[int, str | None]) -> None:
+        name = self._name("runpod", run)
+        at = self.chance.choice((1, self._when()))
+        self._add("world", at=at, cloud="runpod", name=name, ports=False)
+        if self._maybe(0.3):
+            self._add("world", at=at + self.chance.choice((100, 239, 241)), cloud="runpod", name=name, ports=True)
+
+    def _ends(self, run: tuple[int, str | None]) -> None:
+        """The cloud keeps it and no longer runs it."""
+        cloud = self._cloud()
+        gce = ("TERMINATED", "STOPPED", "SUSPENDED", "REPAIRING", "STOPPING")
+        status = self.chance.choice(gce) if cloud == "gcp" else "EXITED"
+        at, name = self._when(), self._name(cloud, run)
+        self._add("world", at=at, cloud=cloud, name=name, becomes=status)
+        if status in ("REPAIRING", "STOPPING") or self._maybe(0.2):
+            back = "gone" if status == "STOPPING" else "RUNNING"
+            self._add("world", at=at + self.chance.choice((30, 130)), cloud=cloud, name=name, becomes=back)
+
+    def _faults(self) -> None:
+        for _ in range(self.chance.choice((0, 1, 1, 2, 3, 4, 6))):
+            cloud = self._cloud()
+            call = self.chance.choice((*schema.CALLS_OF[cloud], "create", "create", "delete", "list"))
+            self._add("calls", **(self._create(cloud) if call == "create" else self._answer(cloud, call)))
+
+    def _selector(self, cloud: str) -> Row:
+        if self._maybe(0.55):
+            return {
+                "nth": self.chance.choice((1, 1, 1, 2, 2, 3, 4, 6)),
+                "times": self.chance.choice((None, None, 2, 4)),
+            }
+        begin = self._when()
+        most = self.span - begin + 60
+        row: Row = {"begin": begin, "to": begin + min(most, self.chance.choice((61, 130, 300, 600)))}
+        if self._maybe(0.2):
+            row["name"] = self._name(cloud)
+        return row
+
+    def _create(self, cloud: str) -> Row:
+        """How a create is answered: a refusal, a silence behind which there is something, a long wait."""
+        row: Row = {"cloud": cloud, "call": "create", **self._selector(cloud)}
+        row["answer"] = self.chance.choice(
+            (*("no_capacity",) * 4, *("timeout",) * 4, *("error",) * 3, "quota", "unauthorized", "already_exists")
+            + ("reset", "malformed", "ok", "not_found", "other_account")
+        )
+        if row["answer"] == "error":
+            row["http"] = self.chance.choice((500, 500, 503, 400, 403, 404, 409, 429, 401, 402, 408))
+        unsure = row["answer"] in ("timeout", "reset", "malformed") or row.get("http", 0) in (500, 503, 408)
+        if unsure:
+            row["effect"] = self.chance.choice(
+                ("done", "done", "none", "twice", {"late": self.chance.choice((5, 60, 200, 500))})
+            )
+        if self._maybe(0.35):
+            row["takes"] = self.chance.choice((5, 19, 30, 49, 100, 119, 300))
+        if cloud == "gcp" and self._maybe(0.2):
+            row["zone"] = self.chance.choice(self.zones)
+        if row["answer"] == "ok" and cloud == "gcp":
+            row["status"] = self.chance.choice((None, "RUNNING", "PENDING", "STAGING", "PROVISIONING"))
+            row["provisioning_model"] = self.chance.choice((None, "STANDARD", "FLEX_START"))
+        if row["answer"] in ("no_capacity", "quota") and self._maybe(0.4):
+            for key in ("nth", "times", "begin", "to"):
+                row.pop(key, None)  # there is none all night
+        return row
+
+    def _answer(self, cloud: str, call: str) -> Row:
+        answers = [
+            "error",
+            "error",
+            "timeout",
+            "reset",
+            "malformed",
+            "unauthorized",
+            "not_found",
+            "other_account",
+            "ok",
+        ]
+        row: Row = {"cloud": cloud, "call": call, **self._selector(cloud)}
+        if call == "list":
+            answers += ["empty", "empty", "partial", "partial", "stale", "stale"]
+            row.pop("name", None)
+        row["answer"] = self.chance.choice(answers)
+        if row["answer"] == "stale":
+            row["lag"] = self.chance.choice((30, 60, 200, 500))
+        if row["answer"] == "error":
+            row["http"] = self.chance.choice((500, 503, 404, 429, 403))
+        if call in ("delete", "launch") and row["answer"] != "ok":
+            row["effect"] = self.chance.choice((None, None, "done", "twice", {"late": self.chance.choice((30, 200))}))
+        if row["answer"] == "ok" or self._maybe(0.3):
+            row["takes"] = self.chance.choice((3, 19, 21, 30, 45))
+        return row
+
+    def _strangers(self) -> None:
+        """Machines that no one told the ledger of: orphans, another ledger's, other people's, marked ones."""
+        for number in range(self.chance.choice((0, 0, 0, 1, 1, 2, 3))):
+            cloud = self._cloud()
+            kind = self.chance.choice(("orphan", "orphan", "orphan", "other", "foreign", "ours"))
+            marker = {"other": "other", "ours": "ours"}.get(kind, "none")
+            name = "someone-else" if kind == "foreign" else self._name(cloud)
+            gpu = self.chance.choice((0, 0, 0, 80, None))
+            row: Row = {"id": f"{'77' if cloud == 'gcp' else 'st'}{number}00", "marker": marker}
+            if cloud == "gcp":
+                row["zone"] = self.chance.choice(self.zones)
+            row |= {"status": self.chance.choice(("RUNNING", "RUNNING", "RUNNING", "TERMINATED"))}
+            if cloud == "runpod" and row["status"] == "TERMINATED":
+                row["status"] = "EXITED"
+            if gpu is not None:
+                row["gpu_util"] = gpu
+            row["workload"] = gpu != 0 and self._maybe(0.5)
+            if kind != "ours" and self._maybe(0.5):
+                self._add("machines", cloud=cloud, name=name, created=-self.chance.choice((60, 3600, 90_000)), **row)
+            else:
+                self._add("world", at=self._when(), cloud=cloud, appears=name, **row)
+
+    def _commands(self) -> None:
+        known = {(row["issue"], row.get("lane")) for row in self.sections.get("dispatches", ())}
+        for run in self.runs:
+            imported = run not in known
+            for _ in range(self.chance.choice((0, 0, 0, 1, 1, 2))):
+                at = self._when() + 62
+                if imported or self._maybe(0.5):
+                    bare = {"gpu_type": None, "gpus": None, "workload_cmd": None, "hydra_args": None}
+                    if imported:
+                        bare = {}
+                    self._dispatch(run, at, **bare)
+                else:
+                    self._dispatch(run, at)
+            if self._maybe(0.12):
+                self._add("cancels", at=self._when(), issue=run[0], lane=run[1])
+            if self._maybe(0.12):
+                self._add("finalizes", at=self._when(), issue=run[0], lane=run[1])
+
+    def _deaths(self) -> None:
+        for _ in range(self.chance.choice((0, 0, 1, 1, 2, 3))):
+            kind = self.chance.choice(("before", "after", "after", "event", "event", "projection"))
+            nth = self.chance.choice((1, 1, 1, 2, 3, 5))
+            if kind == "event":
+                self._add("crashes", after="event", type=self.chance.choice(DEATHS), nth=nth)
+            elif kind == "projection":
+                self._add("crashes", during="projection", nth=nth)
+            else:
+                cloud = self._cloud()
+                call = self.chance.choice((*schema.CALLS_OF[cloud], "create", "delete"))
+                self._add("crashes", **{kind: "call"}, cloud=cloud, call=call, nth=nth)
+        for _ in range(self.chance.choice((0, 0, 0, 1, 2))):
+            cloud = self._cloud()
+            self._add(
+                "pauses",
+                poller=self.chance.randint(1, self.pollers),
+                before="call",
+                cloud=cloud,
+                call=self.chance.choice((*schema.CALLS_OF[cloud], "create", "create", "delete")),
+                nth=self.chance.choice((1, 1, 2, 3)),
+                lasts=self.chance.choice((10, 25, 60, 120, 400, 900)),
+            )
+
+    def _clocks(self) -> None:
+        if not self._maybe(0.12):
+            return
+        poller = self.chance.randint(1, self.pollers)
+        by = self.chance.choice((60, -60, 100, 400, -400, 86_400, -86_400))
+        at = self._when()
+        self._add("clocks", at=at, poller=poller, by=by)
+        self._add("clocks", at=at + self.chance.choice((60, 200, 500)), poller=poller, by=-by)

@@ -1,0 +1,158 @@
+"""The ledger itself as the program under rehearsal: the real poller, dispatcher, commands, log and projections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ledger
+from ledger.clouds.port import Cloud
+from ledger.decide.view import Rent
+from ledger.edges import Edges
+from ledger.errors import LedgerError
+from ledger.events import Event, run_stream
+from ledger.invariants.audit import audit
+from ledger.log.open import create_log, open_log
+from ledger.log.store import Hooks, Log
+from ledger.poller import manual
+from ledger.poller.dispatch import Request, dispatch
+from ledger.poller.tick import tick
+from ledger.projections.files import Hooks as FileHooks
+from ledger.projections.files import SidecarFolder
+from ledger.sim.proof import differences
+from ledger.sim.rehearse import Bench
+from ledger.sim.schema import Dispatch, Scenario
+from ledger.sim.truths import Proof
+from ledger.source import Source
+
+GCP_ACCOUNT = "example-gpu-project"
+
+
+def _done(_: object) -> int:
+    return 0
+
+
+def _told(edges: Edges, command: Callable[[], int]) -> int:
+    """The exit status of a command: what a person cannot ask for is one line and its status, as on the screen."""
+    try:
+        return command()
+    except LedgerError as error:
+        edges.say(str(error))
+        return error.status
+
+
+class TheLedger:
+    """One ledger in a folder, as `ledger.sim.rehearse.Ledger` asks for it."""
+
+    def __init__(self, folder: Path, source: Source, scenario: Scenario) -> None:
+        self.url = f"sqlite:///{folder / 'ledger.db'}"
+        self.sidecars = folder / "handles"
+        self.sidecars.mkdir(exist_ok=True)
+        self.scenario = scenario
+        self.log = create_log(self.url, source, scenario.policy, ledger.__version__)
+        self.ledger_id = self.log.ledger_id()
+        self._opened: list[Log] = []
+        self._acknowledged: set[str] = set()
+
+    def edges(self, bench: Bench) -> Edges:
+        """The edges of one process: its own connection, clouds and hooks."""
+
+        def committed(events: Sequence[Event]) -> None:
+            self._acknowledged.update(event.event_id for event in events)
+            bench.hooks.after_event(*(event.type for event in events))
+
+        hooks = Hooks(before_append=bench.hooks.before_append, after_commit=committed)
+        log = open_log(self.url, bench.source, hooks=hooks)
+        self._opened.append(log)
+        clouds: Sequence[Cloud] = bench.clouds
+        accounts = {cloud.backend: cloud.account for cloud in clouds}
+        return Edges(
+            source=bench.source,
+            log=log,
+            clouds=clouds,
+            sidecars=SidecarFolder(self.sidecars, FileHooks(during_projection=bench.hooks.during_projection)),
+            policy=self.scenario.policy,
+            rent=Rent(self.scenario.zones, accounts.get("gcp"), accounts.get("runpod")),
+            kinds={},
+            together=bench.together,
+            holder=bench.holder,
+            say=bench.say,
+        )
+
+    def import_sidecars(self, edges: Edges, files: Sequence[Path]) -> None:
+        """`ledger import FILE...`"""
+        raise NotImplementedError
+
+    def dispatch(self, edges: Edges, row: Dispatch) -> int:
+        """`ledger dispatch`."""
+        asked: dict[str, Any] = {
+            "workload_cmd": row.workload_cmd,
+            "hydra_args": list(row.hydra_args) or None,
+            "gpus": row.gpus,
+            "gpu_type": row.gpu_type,
+            "env_pins": dict(row.env_pins) or None,
+            "time_budget_hours": row.time_budget_hours,
+            "zone": row.zone,
+        }
+        request = Request(
+            issue=row.issue,
+            lane=row.lane,
+            backend=row.backend,
+            provisioning_model=row.provisioning_model,
+            allow_paid_fallback=row.allow_paid_fallback,
+            asked={name: value for name, value in asked.items() if value is not None},
+        )
+        return _told(edges, lambda: dispatch(edges, request).status)
+
+    def cancel(self, edges: Edges, issue: int, lane: str | None) -> int:
+        """`ledger cancel`."""
+        return _told(edges, lambda: _done(manual.cancel(edges, run_stream(issue, lane))))
+
+    def finalize(self, edges: Edges, issue: int, lane: str | None) -> int:
+        """`ledger finalize`."""
+        return _told(edges, lambda: _done(manual.finalize(edges, run_stream(issue, lane))))
+
+    def tick(self, edges: Edges) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        """`ledger poll`."""
+        return list(tick(edges).lines.items())
+
+    def audit(self, now: int) -> set[str]:
+        """The open invariants."""
+        files = SidecarFolder(self.sidecars).rows(self.log)
+        return {breach.invariant for breach in audit(self.log, now, files)}
+
+    def events(self) -> Sequence[Mapping[str, Any]]:
+        """The log as envelopes."""
+        return [event.to_json() for event in self.log.read_all()]
+
+    def runs(self) -> Mapping[str, tuple[str, str | None]]:
+        """Each run's status and reason."""
+        found: dict[str, tuple[str, str | None]] = {}
+        for (stream,) in self.log.connection.query("SELECT stream FROM runs ORDER BY stream"):
+            run = self.log.run(stream)
+            found[stream] = ("active", None) if run.outcome is None else (run.outcome, run.reason)
+        return found
+
+    def wrong_files(self) -> Mapping[str, str]:
+        """Active sidecars that are not as the log has it."""
+        return {}
+
+    def proof(self) -> Proof:
+        """What the universal truths need of the ledger."""
+        return Proof(frozenset(self._acknowledged), differences(self.log))
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        for log in (*self._opened, self.log):
+            log.connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class TheProgram:
+    """Makes a ledger for a rehearsal."""
+
+    def open(self, folder: Path, source: Source, scenario: Scenario) -> TheLedger:
+        """A ledger in an empty folder, under the scenario's policy and zones."""
+        return TheLedger(folder, source, scenario)

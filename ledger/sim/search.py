@@ -1,0 +1,201 @@
+"""The search: random scenarios in number, what they reached, and each failure shrunk to a small scenario file."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ledger.sim.generate import Document, document, scenario_of, text_of
+from ledger.sim.nodes import ScenarioError
+from ledger.sim.rehearse import Outcome, rehearse
+from ledger.sim.shrink import shrink
+from ledger.sim.truths import Violation, same_events
+
+BATCH = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A random scenario in which a truth did not hold. `file` is the shrunk one, where it was written."""
+
+    seed: int
+    index: int
+    violations: tuple[Violation, ...]
+    shrunk: Document
+    file: Path | None = None
+
+    def __str__(self) -> str:
+        told = f"seed {self.seed}, scenario {self.index}: {self.violations[0]}"
+        return f"{told}; {self.file}" if self.file else told
+
+
+@dataclass(slots=True)
+class Report:
+    """What a search did. `counts` maps a kind (event, refusal, reason, fault, outcome) to word and number."""
+
+    n: int
+    seed: int
+    failures: list[Failure] = field(default_factory=list)
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    ticks: int = 0
+    events: int = 0
+    wall_seconds: float = 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether no truth was broken."""
+        return not self.failures
+
+    def count(self, kind: str, word: str, number: int = 1) -> None:
+        """Note how often something occurred."""
+        self.counts.setdefault(kind, Counter())[word] += number
+
+    def add(self, other: Report) -> None:
+        """Take in what another part of the search did."""
+        self.failures += other.failures
+        self.ticks += other.ticks
+        self.events += other.events
+        for kind, counted in other.counts.items():
+            self.counts.setdefault(kind, Counter()).update(counted)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object of everything."""
+        return {
+            "scenarios": self.n,
+            "seed": self.seed,
+            "held": self.held,
+            "failures": [
+                {
+                    "index": failure.index,
+                    "truths": [str(violation) for violation in failure.violations],
+                    "file": str(failure.file) if failure.file else None,
+                }
+                for failure in self.failures
+            ],
+            "counts": {kind: dict(sorted(counted.items())) for kind, counted in sorted(self.counts.items())},
+            "ticks": self.ticks,
+            "events": self.events,
+            "wall_seconds": self.wall_seconds,
+        }
+
+
+def search(n: int, seed: int = 0, jobs: int = 1, folder: Path | None = None) -> Report:
+    """Rehearse scenarios 0 to n - 1 of `seed` in `jobs` processes; shrunk failures are written into `folder`."""
+    began = time.perf_counter()
+    report = Report(n, seed)
+    batches = [(seed, first, min(first + BATCH, n)) for first in range(0, n, BATCH)]
+    for part in _parts(batches, jobs):
+        report.add(part)
+    report.failures.sort(key=lambda failure: failure.index)
+    if folder is not None and report.failures:
+        folder.mkdir(parents=True, exist_ok=True)
+        report.failures = [_written(failure, folder) for failure in report.failures]
+    report.wall_seconds = time.perf_counter() - began
+    return report
+
+
+def judged(made: Document, seed: int, *, twice: bool = True) -> tuple[Outcome | None, tuple[Violation, ...]]:
+    """Rehearse a document with that seed: what came of it, and the truths that are broken (0: the program raised).
+
+    `twice`: rehearse it again for truth 8. Raises ScenarioError for a document that is no scenario.
+    """
+    from ledger.sim.program import TheProgram
+
+    scenario = scenario_of(made)
+    try:
+        outcome = rehearse(scenario, seed, TheProgram())
+        broken = outcome.truths
+        if twice and not broken:
+            again = rehearse(scenario, seed, TheProgram())
+            broken = same_events(outcome.facts.events, again.facts.events)
+    except Exception as error:  # whatever the program raises is a finding
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"the program raised {type(error).__name__} in {Path(where.filename).name}:{where.name}"
+        return None, (Violation(0, what, str(error)),)
+    return outcome, broken
+
+
+def _parts(batches: list[tuple[int, int, int]], jobs: int) -> Iterator[Report]:
+    if jobs <= 1 or len(batches) <= 1:
+        yield from map(_batch, batches)
+        return
+    # A fresh interpreter a worker: what one process has loaded or cached cannot colour another's result.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=min(jobs, len(batches), os.cpu_count() or 1), mp_context=context) as pool:
+        yield from pool.map(_batch, batches)
+
+
+def _batch(batch: tuple[int, int, int]) -> Report:
+    seed, first, last = batch
+    report = Report(last - first, seed)
+    for index in range(first, last):
+        made = document(seed, index)
+        outcome, broken = judged(made, index)
+        if outcome is not None:
+            _reached(report, made, outcome)
+        if broken:
+            small = shrink(made, _fails_alike(index, broken[0]))
+            report.failures.append(Failure(seed, index, broken, small))
+    return report
+
+
+def _fails_alike(seed: int, violation: Violation) -> Callable[[Document], bool]:
+    def fails(made: Document) -> bool:
+        try:
+            _, broken = judged(made, seed, twice=violation.truth == 8)
+        except ScenarioError:
+            return False
+        return violation.key in {found.key for found in broken}
+
+    return fails
+
+
+def _reached(report: Report, made: Document, outcome: Outcome) -> None:
+    """What the scenario really exercised: not what it asked for, but what occurred."""
+    report.ticks += outcome.ticks
+    report.events += len(outcome.facts.events)
+    for event in outcome.facts.events:
+        report.count("event", str(event["type"]))
+        payload = event["payload"]
+        match event["type"]:
+            case "ProvisionRefused":
+                report.count("refusal", payload["class"])
+            case "FailoverDecided" | "TeardownRequested" | "RunClosed":
+                report.count(str(event["type"]), payload["reason"])
+            case "TornDown":
+                report.count("TornDown", payload["by"])
+    for what, number in outcome.history.counts.items():
+        kind = "death" if what.startswith("dies ") else "pause" if what.startswith("pause ") else "fault"
+        report.count(kind, what.removeprefix("dies ").removeprefix("pause "), number)
+    for status in outcome.facts.exits:
+        report.count("exit", "killed" if status is None else str(status))
+    for section, rows in made.items():
+        if isinstance(rows, list) and rows and isinstance(rows[0], dict):
+            report.count("rows", section, len(rows))
+    if made["poll"].get("off"):
+        report.count("rows", "off")
+    report.count("pollers", str(made["poll"].get("pollers", 1)))
+
+
+def _written(failure: Failure, folder: Path) -> Failure:
+    file = folder / f"found-{failure.seed}-{failure.index}.yaml"
+    told = "\n".join(f"# {violation}" for violation in failure.violations)
+    about = {"about": f"seed {failure.seed}, scenario {failure.index}; rehearse it with --seed {failure.index}"}
+    made = {"scenario": failure.shrunk["scenario"], **about, **failure.shrunk}
+    file.write_text(f"{told}\n{text_of(made)}", encoding="utf-8")
+    return Failure(failure.seed, failure.index, failure.violations, failure.shrunk, file)
+
+
+def table(report: Report) -> Iterable[str]:
+    """What was reached, a line a word."""
+    for kind, counted in sorted(report.counts.items()):
+        for word, number in sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])):
+            yield f"{kind:18} {number:8} {word}"
