@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ledger import secrets
-from ledger.errors import Conflict, EventError, StorageError
+from ledger.errors import Conflict, EventError
 from ledger.events import Draft
 from ledger.log.store import Log
 from ledger.policy import Policy
@@ -171,10 +171,7 @@ def _read(path: Path, policy: Policy) -> _Old:
             if _RETIRED in path.name
             else "is not named issue-<N>-handle.json or issue-<N>-<lane>-handle.json"
         )
-    try:
-        found = disk.look(path)
-    except StorageError as error:
-        raise Refused(f"cannot be read: {error}") from None
+    found = disk.look(path)
     if found.nothing:
         raise Refused("is not there")
     if found.broken is not None or found.file is None or found.raw is None:

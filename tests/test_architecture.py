@@ -20,6 +20,9 @@ MAY_WRITE: dict[str, str] = {
     "ledger/cli/main.py": "opens /dev/null in the place of an output that nobody can take any more",
     "ledger/sim/rehearse.py": "the files that a scenario lays down, and the world's own record",
     "ledger/sim/search.py": "the scenarios to which failures were shrunk",
+    "ledger/sim/rehearse.py": "the files that a scenario lays down, and the world's own record",
+    "ledger/sim/search.py": "the scenarios to which failures were shrunk",
+    "ledger/cli/main.py": "opens /dev/null in the place of an output that nobody can take any more",
 }
 
 
