@@ -15,6 +15,7 @@ import click
 
 import ledger
 from ledger.cli.output import complain
+from ledger.errors import StorageError
 from ledger.log.open import create_log, open_log, sqlite_path
 from ledger.source import Source, SystemSource
 
@@ -78,9 +79,18 @@ class Call:
             log.connection.close()
 
     def project(self, log: Log, streams: Sequence[str]) -> None:
-        """Write the sidecars of these runs, as every command does that has appended to them, and tell what is odd."""
+        """Write the sidecars of these runs, as every command does that has appended to them, and tell what is odd.
+
+        Raises StorageError where a file cannot be written: what was appended stands.
+        """
         folder = self.folder()
-        for written in folder.project(log, streams) if folder is not None else ():
+        if folder is None:
+            return
+        try:
+            done = folder.project(log, streams)
+        except StorageError as error:
+            raise StorageError(f"{error}; what you asked for is recorded, `ledger project` writes the file") from error
+        for written in done:
             if written.note:
                 complain(written.note)
 

@@ -44,10 +44,11 @@ def demo(call: Call) -> None:
         for incident in INCIDENTS:
             if not call.json:
                 _open_act(incident)
+            told: set[str] = set()
             for moment, value, breaches in play(stage, incident):
                 moments.append({**output.iso_times(value), "open": [breach.to_json() for breach in breaches]})
                 if not call.json:
-                    _show_moment(moment, value, breaches)
+                    _show_moment(moment, value, breaches, told)
             if not call.json:
                 _paragraph(incident.lesson, "  ", "good")
         past = history(stage.log, stage.source.now())
@@ -132,7 +133,8 @@ def _paragraph(text: str, indent: str, style: str | None = None) -> None:
         output.say(line, style)
 
 
-def _show_moment(moment: Moment, value: dict[str, Any], breaches: list[Breach]) -> None:
+def _show_moment(moment: Moment, value: dict[str, Any], breaches: list[Breach], told: set[str]) -> None:
+    """`told`: the breaches that were explained before; they are named again, and not explained."""
     output.say()
     output.say(f"{output.when(value['at'])}  {moment.title}", "title")
     _paragraph(moment.told, "  ")
@@ -148,8 +150,10 @@ def _show_moment(moment: Moment, value: dict[str, Any], breaches: list[Breach]) 
         cost = f", {output.dollars(breach.usd_at_risk)} at risk" if breach.cost_per_hour else ""
         where = breach.run if several else breach.machine or breach.run
         output.say(f"    {breach.invariant}: {where}, since {output.when(breach.since)}{cost}", "bad")
-        _paragraph(breach.detail or breach.about, "      ")
-        _paragraph(breach.advice, "      -> ")
+        if breach.id not in told:
+            _paragraph(breach.detail or breach.about, "      ")
+            _paragraph(breach.advice, "      -> ")
+    told.update(breach.id for breach in breaches)
     return None
 
 
