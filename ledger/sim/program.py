@@ -54,6 +54,7 @@ class TheLedger:
         self.log = create_log(self.url, source, scenario.policy, ledger.__version__)
         self.ledger_id = self.log.ledger_id()
         self._opened: list[Log] = []
+        self._folder = SidecarFolder(self.sidecars)
         self._acknowledged: set[str] = set()
 
     def edges(self, bench: Bench) -> Edges:
@@ -120,7 +121,7 @@ class TheLedger:
 
     def audit(self, now: int) -> set[str]:
         """The open invariants."""
-        files = SidecarFolder(self.sidecars).rows(self.log)
+        files = self._folder.rows(self.log)
         return {breach.invariant for breach in audit(self.log, now, files)}
 
     def events(self) -> Sequence[Mapping[str, Any]]:
@@ -137,7 +138,7 @@ class TheLedger:
 
     def wrong_files(self) -> Mapping[str, str]:
         """Active sidecars that are not as the log has it."""
-        return {}
+        return {found.path.name: found.kind for found in self._folder.check(self.log)}
 
     def proof(self) -> Proof:
         """What the universal truths need of the ledger."""
