@@ -1,4 +1,4 @@
-"""The same incidents with the ledger at work: rehearsals, told from the log and the simulated clouds' own record."""
+"""The same incidents with the ledger at work: rehearsals, told from the log and the clouds' own record."""
 
 from __future__ import annotations
 
@@ -77,16 +77,16 @@ REPLAYS = {
             "1417-heals",
             "the same night, with the ledger polling",
             (
-                "The intent is in the log before each call, the outcome after it. The handle moves only together with a "
-                "confirmed launch."
+                "The intent is in the log before each call, the outcome after it. The handle moves only together with "
+                "a confirmed launch."
             ),
         ),
         (
             "1417-never-launches",
             "the same night, and nothing works: the poller is killed after the create, and the job never starts",
             (
-                "The next tick finds the pod by the marker that it bears, asks for the launch again and again, and when "
-                "the bound has passed ends the pod and says so."
+                "The next tick finds the pod by the marker that it bears, asks for the launch again and again, and "
+                "when the bound has passed ends the pod and says so."
             ),
         ),
     ),
@@ -95,8 +95,8 @@ REPLAYS = {
             "1776-reconnects",
             "the same evening, with the ledger polling",
             (
-                "The create outlasts its cap (exit 75), the launcher is run again (exit 0). What the live machine says is "
-                "a fact of its own, so no default can take its place."
+                "The create outlasts its cap (exit 75), the launcher is run again (exit 0). What the live machine says "
+                "is a fact of its own, so no default can take its place."
             ),
         ),
     ),
