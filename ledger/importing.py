@@ -130,7 +130,8 @@ def import_paths(
     """Take over the handle files at `paths`, or in the folders among them; then write their projections.
 
     A run that the log has already is left alone. `project` is that of a GCP handle which names none.
-    `progress(done, total)` is told after each file. Raises StorageError where the log or the sidecar folder refuses; what was taken over by then stands.
+    `progress(done, total)` is told after each file. Raises StorageError where the log or the sidecar folder refuses;
+    what was taken over by then stands.
     """
     report = Report()
     files = [file for path in paths for file in _files(Path(path), report)]

@@ -73,7 +73,7 @@ STALE_FACT = Invariant(
             AND (m.model <> m.handle_model OR m.zone <> m.handle_zone OR m.ports <> m.handle_ports)
             AND NOT EXISTS (SELECT 1 FROM sidecar_files f WHERE f.stream = r.stream AND f.wanted = f.found)
     """,
-    advice="`ledger project {run}` writes what was seen into the handle; or dispatch {run} again: the reconnect takes what {machine} says into the handle",
+    advice="`ledger project {run}` writes into the handle what was seen of {machine}",
 )
 
 # What is looked for in the audit's temporary table: what each file should hold, and what it holds.
