@@ -1,0 +1,44 @@
+"""One process of the ledger as it calls the clouds: where it may give way, stand still, be too late, or die."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledger.sim.rules import Rules
+from ledger.sim.schedule import Killed, Process, Schedule
+from ledger.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A process on virtual time. The way of a call is the same at every door; only what carries it differs."""
+
+    rules: Rules
+    schedule: Schedule
+    process: Process
+    source: Source
+
+    def sends(self, backend: str, call: str, send_before: float | None = None) -> bool:
+        """Up to the moment at which the call leaves; False: too late, nothing is sent. Raises Killed."""
+        self.schedule.yield_point()
+        pause = self.rules.pause(self.process.poller, backend, call)
+        if pause:
+            self.rules.history.fault(self.schedule.now + pause, f"pause before {backend} {call}")
+            self.schedule.stand_still(pause)
+        if send_before is not None and self.source.steady() > send_before:
+            return False
+        if self.rules.dies_before(backend, call):
+            raise Killed
+        return True
+
+    def spend(self, takes: int, limit: int) -> bool:
+        """Let the call's time pass (microseconds); False: longer than its caller waits."""
+        limit = max(0, limit)
+        if takes:
+            self.schedule.park(min(takes, limit))
+        return takes <= limit
+
+    def returned(self, backend: str, call: str, number: int) -> None:
+        """The call of that number is over and its reply unrecorded. Raises Killed."""
+        if self.rules.dies_after(backend, call, number):
+            raise Killed
