@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ledger.clouds.values import (
     Absent,
@@ -29,7 +29,7 @@ from ledger.sim import machine as read
 from ledger.sim.history import Sight
 from ledger.sim.machine import Machine
 from ledger.sim.rules import Rules, Ruling
-from ledger.sim.schedule import Killed, Process, Schedule
+from ledger.sim.schedule import Killed
 from ledger.sim.schema import ACCOUNT_RUNPOD, OTHER_ACCOUNT, PROJECT, CallRule
 from ledger.sim.world import NameTaken, World
 from ledger.source import Source
@@ -54,11 +54,38 @@ REFUSALS = {
 HTTP_REFUSALS = {401: "unauthorized", 402: "quota", 403: "unauthorized", 429: "quota"}
 
 
+class Timeline(Protocol):
+    """What the door asks of virtual time: `ledger.sim.schedule.Schedule`, or a clock that a test sets."""
+
+    @property
+    def now(self) -> int:
+        """Microseconds after the scenario's start."""
+
+    def yield_point(self) -> None:
+        """Another process may go on here."""
+
+    def stand_still(self, micros: int) -> None:
+        """The whole process stands still so long."""
+
+    def park(self, micros: int) -> None:
+        """The call takes so long."""
+
+
+class Caller(Protocol):
+    """The process that calls: its name, and its number if it is a poller."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def poller(self) -> int | None: ...
+
+
 class SimCloud:
     """One account of one simulated cloud, as one process of the ledger reaches it: a `ledger.clouds.port.Cloud`."""
 
     def __init__(
-        self, backend: str, world: World, rules: Rules, schedule: Schedule, process: Process, source: Source
+        self, backend: str, world: World, rules: Rules, schedule: Timeline, process: Caller, source: Source
     ) -> None:
         self.backend = backend
         self.account = PROJECT if backend == "gcp" else ACCOUNT_RUNPOD
