@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import ledger
 from ledger.cli.output import complain
+from ledger.clouds.configured import open_source
 from ledger.errors import StorageError
-from ledger.log.open import create_log, open_log, sqlite_path
-from ledger.source import Source, SystemSource
+from ledger.opening import open_ledger
+from ledger.source import Source
 
 if TYPE_CHECKING:
+    from ledger.edges import Edges
     from ledger.log.store import Log
     from ledger.projections.files import SidecarFolder
     from ledger.settings import Settings
