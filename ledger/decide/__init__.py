@@ -1,4 +1,4 @@
-"""What to do next: state and readings → events and actions. Pure; every rule is a table of examples in a test."""
+"""What to do next: state and readings → events and actions, pure, every rule a table of examples in a test."""
 
 from __future__ import annotations
 

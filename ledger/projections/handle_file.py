@@ -59,7 +59,7 @@ RUNPOD_KEYS: Final = frozenset(
 # Keys of `extra` that are the ledger's to say. What else stands there is another program's, and is kept.
 OWNED: Final = COMMON | GCP_KEYS | RUNPOD_KEYS | {"ledger"}
 
-_STREAM = re.compile(r"issue-\d{1,18}(?:-[a-z0-9-]{1,43})?")
+_STREAM = re.compile(r"issue-(?:0|[1-9]\d{0,14})(?:-[a-z0-9-]{1,43})?")
 _SUFFIX = "-handle.json"
 
 File = dict[str, Any]
@@ -81,7 +81,12 @@ def render(file: File, version: int, position: int) -> str:
     block = {**file["extra"]["ledger"], "version": version, "position": position}
     sealed = {**file, "extra": {**file["extra"], "ledger": block}}
     block["checksum"] = checksum(sealed)
-    return json.dumps(sealed, sort_keys=True, indent=2)
+    return dump(sealed)
+
+
+def dump(file: File) -> str:
+    """The text of a file, as its readers expect it."""
+    return json.dumps(file, sort_keys=True, indent=2)
 
 
 def parse(text: str) -> File:

@@ -14,4 +14,4 @@ class SidecarRow(NamedTuple):
     stream: str
     wanted: str | None
     found: str | None
-    since: int | None
+    since: int | None = None

@@ -15,6 +15,7 @@ from ledger.decide.view import Rent
 from ledger.edges import Edges
 from ledger.errors import LedgerError
 from ledger.events import Event, run_stream
+from ledger.importing import import_paths
 from ledger.invariants.audit import audit
 from ledger.log.open import create_log, migrate, open_log
 from ledger.log.sqlite import SqliteConnection
@@ -103,7 +104,7 @@ class TheLedger:
 
     def import_sidecars(self, edges: Edges, files: Sequence[Path]) -> None:
         """`ledger import FILE...`"""
-        raise NotImplementedError
+        import_paths(edges.log, edges.sidecars, edges.source, self.scenario.policy, files, project=GCP_ACCOUNT)
 
     def dispatch(self, edges: Edges, row: Dispatch) -> int:
         """`ledger dispatch`."""

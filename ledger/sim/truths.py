@@ -161,7 +161,8 @@ class Book:
         moments = [self.e.history.faults_end, *(row.at for row in scenario.world)]
         moments += [end for _, end in scenario.poll.off]
         moments += [jump.at for jump in scenario.clocks]
-        moments += [row.at for row in (*scenario.dispatches, *scenario.cancels, *scenario.finalizes)]
+        moments += [row.at for row in scenario.dispatches]
+        moments += [row.at for row in (*scenario.cancels, *scenario.finalizes)]
         off = [
             abs(sum(jump.by for jump in scenario.clocks if jump.poller == number))
             for number in range(1, scenario.poll.pollers + 1)

@@ -10,11 +10,12 @@ from contextlib import closing
 import pytest
 
 from ledger.errors import LedgerError
-from ledger.invariants.audit import SidecarRow, as_of, audit, from_log
+from ledger.invariants.audit import as_of, audit, from_log
 from ledger.invariants.history import history
 from ledger.log.integrity import verify
 from ledger.log.store import Log
 from ledger.policy import Policy
+from ledger.projections.rows import SidecarRow
 from tests.invariants.cases import ON_POD, WEDGED
 from tests.support import (
     OTHER_POD,

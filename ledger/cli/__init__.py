@@ -1,0 +1,1 @@
+"""The command line: one module a command family, loaded when its command is called."""

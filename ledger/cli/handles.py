@@ -1,0 +1,143 @@
+"""`ledger import` and `ledger project`: handle files into the log, and out of it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ledger.cli import output
+from ledger.cli.base import Call, Command, pass_call
+from ledger.cli.breaches import open_breaches
+from ledger.cli.names import known_runs, run_of
+from ledger.errors import LedgerError
+
+if TYPE_CHECKING:
+    from ledger.importing import Report
+    from ledger.log.store import Log
+    from ledger.projections.files import Difference
+
+
+@click.command("import", cls=Command)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
+@pass_call
+def import_(call: Call, paths: tuple[Path, ...]) -> int:
+    """Take over old handle files (files or folders) into the log.
+
+    A file that was taken over already is left alone. A run of a backend that the ledger does not drive (a SLURM
+    cluster) is kept and shown, never polled. Exit status: 0; 1 some files were refused, each with its reason, and
+    the rest imported.
+
+    \b
+    Examples:
+      ledger import .claude/cache
+      ledger import old/issue-1417-handle.json
+    """
+    from ledger.importing import import_paths
+
+    settings = call.settings()
+    with call.writing(create=True) as log:
+        with output.progress("importing", quiet=call.json) as step:
+            report = import_paths(log, call.folder(), call.source, log.policy(), paths, step, settings.gcp.project)
+        value = _report(log, report)
+        value["breaches"] = len(open_breaches(call, log, call.source.now()))
+    if call.json:
+        output.emit(value)
+    else:
+        _show(value, settings.sidecars)
+    return 1 if value["refused"] else 0
+
+
+def _report(log: Log, report: Report) -> dict[str, Any]:
+    taken = []
+    for path in report.taken:
+        run = log.run(run_of(path.name.removesuffix("-handle.json")))
+        taken.append(
+            {
+                "path": str(path),
+                "run": run.stream,
+                "backend": run.backend,
+                "driven": run.driven,
+                "machine": run.handle,
+                "relaunchable": run.relaunchable,
+                "redacted": path in report.redacted,
+            }
+        )
+    refused = [{"path": str(path), "reason": reason} for path, reason in report.refused]
+    return {"taken": taken, "left": [str(path) for path in report.left], "refused": refused}
+
+
+def _show(value: dict[str, Any], sidecars: Path | None) -> None:
+    rows: list[tuple[Any, ...]] = [("taken over", t["run"], _about(t)) for t in value["taken"]]
+    rows += [("left alone", Path(left).name, "the log has its run already") for left in value["left"]]
+    rows += [("REFUSED", Path(r["path"]).name, r["reason"]) for r in value["refused"]]
+    if rows:
+        output.table(("", "run or file", "what"), rows)
+    else:
+        output.say("no handle file there (issue-N-handle.json)")
+    if value["taken"] and sidecars is not None:
+        output.say(f"their handle files are projections of the log now: {sidecars}")
+    if value["breaches"]:
+        number = output.count(value["breaches"], "breach", "breaches")
+        output.say(f"{number} open: `ledger audit` says what and why", "bad")
+    else:
+        output.say("no breach open", "good")
+
+
+def _about(taken: dict[str, Any]) -> str:
+    parts = [taken["backend"]]
+    if not taken["driven"]:
+        return f"{taken['backend']}, not driven"
+    parts.append(taken["machine"] or "machine unknown")
+    if taken["redacted"]:
+        parts.append("held a secret: redacted, cannot be launched again")
+    elif not taken["relaunchable"]:
+        parts.append("cannot be launched again")
+    return ", ".join(parts)
+
+
+@click.command(cls=Command)
+@click.argument("issues", nargs=-1, metavar="[ISSUE]...")
+@click.option("--check", is_flag=True, help="Only compare; write nothing.")
+@pass_call
+def project(call: Call, issues: tuple[str, ...], check: bool) -> int:
+    """Write the handle files from the log: of all runs, or of these alone.
+
+    A file whose content is right is not touched. Exit status: 0; with --check 1 where a file differs.
+
+    \b
+    Examples:
+      ledger project
+      ledger project 1417 --check
+    """
+    folder = call.folder()
+    if folder is None:
+        raise LedgerError("no folder of handle files is configured; name it with --sidecars DIR or in ledger.toml")
+    if check:
+        with call.reading() as log:
+            streams = known_runs(log, issues) or None
+            differences = folder.check(log, streams)
+        return _differences(call, differences)
+    with call.writing() as log:
+        streams = known_runs(log, issues) or None
+        written = folder.project(log, streams)
+    if call.json:
+        rows = [{"run": w.stream, "path": str(w.path), "action": w.action, "note": w.note} for w in written]
+        output.emit({"written": rows})
+    elif written:
+        output.table(("run", "what", "file"), [(w.stream, w.action, w.note or w.path) for w in written])
+    else:
+        output.say("every handle file is as the log says")
+    return 0
+
+
+def _differences(call: Call, differences: list[Difference]) -> int:
+    if call.json:
+        rows = [{"run": d.stream, "path": str(d.path), "kind": d.kind, "detail": d.detail} for d in differences]
+        output.emit({"differs": rows})
+    elif differences:
+        output.table(("run", "how", "file"), [(d.stream, d.kind, d.detail) for d in differences])
+    else:
+        output.say("every handle file is as the log says", "good")
+    return 1 if differences else 0

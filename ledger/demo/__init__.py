@@ -1,0 +1,1 @@
+"""The demonstration: two incidents that really happened, in a temporary ledger on a virtual clock."""

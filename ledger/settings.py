@@ -1,0 +1,387 @@
+"""Which ledger a command works on, and with what settings: `ledger.toml`, then the environment, then flags.
+
+Standard library only: a command that only reads starts with nothing else. A relative path in `ledger.toml` is
+relative to it, any other to the working directory at the start; after `load` nothing depends on the directory.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ledger import policy
+from ledger.errors import LedgerError
+from ledger.policy import Policy, PolicyError
+from ledger.settings_template import TEMPLATE
+
+FILE: Final = "ledger.toml"
+SIDECARS: Final = "handles"
+RUNPOD_APIS: Final = ("graphql", "rest_v2")
+RUNPOD_CLOUDS: Final = ("ALL", "COMMUNITY", "SECURE")
+_LEGACY_QUEUE_WAIT: Final = "EPS_GCP_QUEUE_WAIT_SECONDS"
+_DEFAULT: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What an intent's name rents: a GPU type and count (none: a CPU machine), disk and image."""
+
+    gpu_type: str | None = None
+    gpus: int = 0
+    machine_type: str | None = None  # on GCP; else by gpu_type and gpus from gcp.machine_types
+    disk_gb: int = 200
+    min_ram_gb: int | None = None
+    image: str | None = None  # of a pod; else runpod.image
+
+
+@dataclass(frozen=True, slots=True)
+class Gcp:
+    """Where and what to rent on GCP. `machine_types` is GPU type → count → machine type."""
+
+    project: str = ""
+    zones: tuple[str, ...] = ()
+    image: str = ""
+    service_account: str = ""
+    network: str = "default"
+    machine_types: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+
+    def machine_type(self, gpu_type: str | None, gpus: int) -> str | None:
+        """The machine type with that many GPUs of that type, if one is listed."""
+        return self.machine_types.get(gpu_type or "", {}).get(gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Runpod:
+    """Where and what to rent on RunPod. `gpu_ids` is GPU type → RunPod's own ids, tried in order."""
+
+    account: str = "default"
+    api: str = "graphql"
+    api_key_env: str = "RUNPOD_API_KEY"
+    cloud_type: str = "ALL"
+    image: str = ""
+    gpu_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ssh:
+    """How to reach a machine. `key` is the private key's file; None: the agent's."""
+
+    user: str = "root"
+    key: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that a command is told. `sources` says of each value that is no default where it comes from."""
+
+    database: str
+    sidecars: Path | None
+    policy: Policy
+    intents: Mapping[str, Intent]
+    gcp: Gcp
+    runpod: Runpod
+    ssh: Ssh
+    alert_command: str | None = None
+    finalize_check: str | None = None
+    secrets: tuple[str, ...] = ()
+    file: Path | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def source(self, name: str) -> str:
+        """Where a value comes from: `queue_wait_seconds` → `LEDGER_QUEUE_WAIT_SECONDS`, or `default`."""
+        return self.sources.get(name, _DEFAULT)
+
+    def intent(self, name: str) -> Intent:
+        """What that name rents. Raises LedgerError naming the ones that there are."""
+        if name not in self.intents:
+            raise LedgerError(f"there is no intent {name!r}; {self._where()} has {', '.join(sorted(self.intents))}")
+        return self.intents[name]
+
+    def _where(self) -> str:
+        return str(self.file) if self.file is not None else "the built-in table"
+
+
+def load(
+    db: str | None = None,
+    sidecars: str | Path | None = None,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The settings of a command started in `cwd`. `flags`: policy fields given on the command line.
+
+    Raises LedgerError, naming the file and the key, for what cannot be used, and where there is no ledger.
+    """
+    env = os.environ if env is None else env
+    try:
+        here = Path(cwd or Path.cwd()).absolute()
+        file = find(here)
+    except OSError as error:
+        raise LedgerError(f"the working directory cannot be read ({error.strerror}); go to another") from None
+    table = _Table(file, _parse(file)) if file is not None else _Table(None, {})
+    sources: dict[str, str] = {}
+    database = _database(db, env, table, here, sources)
+    settings = Settings(
+        database=database,
+        sidecars=_sidecars(sidecars, env, table, here, sources),
+        policy=_policy(table, env, flags or {}, sources),
+        alert_command=table.text("alert_command", sources),
+        finalize_check=table.text("finalize_check", sources),
+        secrets=table.words("secrets"),
+        file=file,
+        sources=sources,
+        **_rented(table, env, sources),
+    )
+    table.close()
+    return settings
+
+
+def find(start: Path) -> Path | None:
+    """The nearest `ledger.toml` upwards from a folder."""
+    return next((file for folder in (start, *start.parents) if (file := folder / FILE).is_file()), None)
+
+
+def init(folder: str | Path) -> list[Path]:
+    """Make `folder` a ledger's: a `ledger.toml` with comments and the sidecar folder. What was made.
+
+    Raises LedgerError where there is a `ledger.toml` already (it is left as it is), or where nothing can be written.
+    """
+    folder = Path(folder).absolute()
+    file, sidecars = folder / FILE, folder / SIDECARS
+    try:
+        if not os.path.lexists(file):
+            sidecars.mkdir(parents=True, exist_ok=True)
+        with file.open("x", encoding="utf-8") as new:
+            new.write(TEMPLATE)
+    except FileExistsError:
+        if os.path.lexists(file):
+            raise LedgerError(f"{file} is there already; it is left as it is") from None
+        raise LedgerError(f"{sidecars} is a file; the sidecars need a folder there: move it away") from None
+    except OSError as error:
+        raise LedgerError(f"{folder} cannot be made a ledger's: {error.strerror}") from None
+    return [file, sidecars]
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise LedgerError(f"{file}: {str(error).splitlines()[0]}") from None
+    except UnicodeDecodeError:
+        raise LedgerError(f"{file} is no UTF-8 text") from None
+    except OSError as error:
+        raise LedgerError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _database(db: str | None, env: Mapping[str, str], table: _Table, here: Path, sources: dict[str, str]) -> str:
+    inside = table.text("database", sources)
+    given, source = (db, "--db") if db else (env.get("LEDGER_DATABASE_URL"), "LEDGER_DATABASE_URL")
+    if given:
+        sources["database"] = source
+        return _url(given, here)
+    if table.file is None:
+        raise LedgerError("no ledger here; `ledger init` makes one")
+    return _url(inside or "sqlite:///ledger.db", table.file.parent)
+
+
+def _url(text: str, base: Path) -> str:
+    """A SQLite file's URL or plain path made absolute; any other URL as it is."""
+    if text.startswith("sqlite:///"):
+        name = text.removeprefix("sqlite:///")
+        return f"sqlite:///{_absolute(name, base)}" if name not in ("", ":memory:") else text
+    return text if "://" in text else f"sqlite:///{_absolute(text, base)}"
+
+
+def _absolute(path: str | Path, base: Path) -> Path:
+    return Path(os.path.normpath(base / Path(path).expanduser()))
+
+
+def _sidecars(
+    given: str | Path | None, env: Mapping[str, str], table: _Table, here: Path, sources: dict[str, str]
+) -> Path | None:
+    inside = table.text("sidecars", sources)
+    if given:
+        sources["sidecars"] = "--sidecars"
+        return _absolute(given, here)
+    if env.get("LEDGER_SIDECAR_DIR"):
+        sources["sidecars"] = "LEDGER_SIDECAR_DIR"
+        return _absolute(env["LEDGER_SIDECAR_DIR"], here)
+    return _absolute(inside, table.file.parent) if inside and table.file is not None else None
+
+
+def _policy(table: _Table, env: Mapping[str, str], flags: Mapping[str, Any], sources: dict[str, str]) -> Policy:
+    result = Policy()
+    section = table.section("policy")
+    section.take_all()
+    layers: list[tuple[str, dict[str, Any]]] = [(str(table.file), dict(section.values))]
+    legacy = env.get(_LEGACY_QUEUE_WAIT)
+    if legacy:
+        layers.append(
+            (_LEGACY_QUEUE_WAIT, {"queue_wait_seconds": _typed(_LEGACY_QUEUE_WAIT, "queue_wait_seconds", legacy)})
+        )
+    for name in policy.FIELDS:
+        variable = f"LEDGER_{name.upper()}"
+        if env.get(variable) and name != "paused":
+            layers.append((variable, {name: _typed(variable, name, env[variable])}))
+    layers.append(("flag", {name: value for name, value in flags.items() if value is not None}))
+    for source, values in layers:
+        if "paused" in values:
+            raise LedgerError(f"{source}: policy paused is no setting; `ledger pause` and `ledger resume` set it")
+        try:
+            result = policy.parse(values, result)
+        except PolicyError as error:
+            raise LedgerError(f"{source}: {error}") from None
+        sources |= dict.fromkeys(values, source)
+    return result
+
+
+def _typed(variable: str, name: str, text: str) -> Any:
+    """An environment's text as a value of that policy field; what does not fit is told by `policy.parse`."""
+    default = policy.FIELDS[name].default
+    word = text.strip()
+    if name == "max_usd_per_hour" and word.lower() == "none":
+        return None
+    if isinstance(default, bool):
+        return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(word.lower(), word)
+    if isinstance(default, tuple):
+        return [part.strip() for part in word.split(",") if part.strip()]
+    if isinstance(default, int | float) or name == "max_usd_per_hour":
+        try:
+            return float(word)
+        except ValueError:
+            raise LedgerError(f"{variable}: policy {name} must be a number, not {text!r}") from None
+    return word
+
+
+def _rented(table: _Table, env: Mapping[str, str], sources: dict[str, str]) -> dict[str, Any]:
+    """Intents and clouds: as the file has them, else as `ledger init` would write them."""
+    shipped = tomllib.loads(TEMPLATE)
+    defaults = _Table(None, {name: shipped[name] for name in ("intents", "gcp", "runpod", "ssh")})
+    intents = table.section("intents") if "intents" in table.values else defaults.section("intents")
+    gcp, default_gcp = table.section("gcp"), defaults.section("gcp")
+    runpod, default_runpod = table.section("runpod"), defaults.section("runpod")
+    ssh = table.section("ssh")
+    types = gcp if "machine_types" in gcp.values else default_gcp
+    ids = runpod if "gpu_ids" in runpod.values else default_runpod
+    api = runpod.word("api", RUNPOD_APIS) or "graphql"
+    if env.get("LEDGER_RUNPOD_API"):
+        api, sources["runpod.api"] = env["LEDGER_RUNPOD_API"], "LEDGER_RUNPOD_API"
+        if api not in RUNPOD_APIS:
+            raise LedgerError(f"LEDGER_RUNPOD_API must be {' or '.join(RUNPOD_APIS)}, not {api!r}")
+    key = ssh.text("key")
+    rented = {
+        "intents": {name: _intent(intents.section(name)) for name in list(intents.values)},
+        "gcp": Gcp(
+            project=gcp.text("project") or "",
+            zones=gcp.words("zones") or default_gcp.words("zones"),
+            image=gcp.text("image") or default_gcp.text("image") or "",
+            service_account=gcp.text("service_account") or "",
+            network=gcp.text("network") or "default",
+            machine_types=_machine_types(types.section("machine_types")),
+        ),
+        "runpod": Runpod(
+            account=runpod.text("account") or "default",
+            api=api,
+            api_key_env=runpod.text("api_key_env") or "RUNPOD_API_KEY",
+            cloud_type=runpod.word("cloud_type", RUNPOD_CLOUDS) or "ALL",
+            image=runpod.text("image") or default_runpod.text("image") or "",
+            gpu_ids=_gpu_ids(ids.section("gpu_ids")),
+        ),
+        "ssh": Ssh(
+            user=ssh.text("user") or "root",
+            key=_absolute(key, table.file.parent) if key and table.file is not None else None,
+        ),
+    }
+    for section in (gcp, runpod, ssh, intents):
+        section.close()
+    return rented
+
+
+def _intent(section: _Table) -> Intent:
+    intent = Intent(
+        gpu_type=section.text("gpu_type"),
+        gpus=section.count("gpus", 0),
+        machine_type=section.text("machine_type"),
+        disk_gb=section.count("disk_gb", Intent().disk_gb),
+        min_ram_gb=section.count("min_ram_gb", 0) or None,
+        image=section.text("image"),
+    )
+    if bool(intent.gpus) != bool(intent.gpu_type):
+        raise section.wrong("gpus", "and gpu_type go together; leave both out for a CPU machine")
+    section.close()
+    return intent
+
+
+def _machine_types(section: _Table) -> dict[str, dict[int, str]]:
+    table: dict[str, dict[int, str]] = {}
+    for gpu_type in list(section.values):
+        row = section.section(gpu_type)
+        for count in list(row.values):
+            if not count.isascii() or not count.isdigit():
+                raise row.wrong(count, "must be a number of GPUs")
+            table.setdefault(gpu_type, {})[int(count)] = row.text(count) or ""
+    return table
+
+
+def _gpu_ids(section: _Table) -> dict[str, tuple[str, ...]]:
+    return {gpu_type: section.words(gpu_type) for gpu_type in list(section.values)}
+
+
+class _Table:
+    """A table of the file: reads typed values and, at its close, refuses what nobody asked for."""
+
+    def __init__(self, file: Path | None, values: Mapping[str, Any], name: str = "") -> None:
+        self.file, self.values, self.name = file, values, name
+        self._asked: set[str] = set()
+
+    def wrong(self, key: str, what: str) -> LedgerError:
+        place = f"[{self.name}] {key}" if self.name else key
+        return LedgerError(f"{self.file or 'the built-in settings'}: {place} {what}")
+
+    def section(self, key: str) -> _Table:
+        value = self._get(key, {})
+        if not isinstance(value, dict):
+            raise self.wrong(key, "must be a table")
+        return _Table(self.file, value, f"{self.name}.{key}" if self.name else key)
+
+    def text(self, key: str, sources: dict[str, str] | None = None) -> str | None:
+        value = self._get(key, None)
+        if value is not None and not isinstance(value, str):
+            raise self.wrong(key, f"must be a text, not {value!r}")
+        if value and sources is not None:
+            sources[key] = str(self.file)
+        return value or None
+
+    def word(self, key: str, allowed: tuple[str, ...]) -> str | None:
+        value = self.text(key)
+        if value is not None and value not in allowed:
+            raise self.wrong(key, f"must be {' or '.join(allowed)}, not {value!r}")
+        return value
+
+    def words(self, key: str) -> tuple[str, ...]:
+        value = self._get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+            raise self.wrong(key, f"must be a list of texts, not {value!r}")
+        return tuple(value)
+
+    def count(self, key: str, default: int) -> int:
+        value = self._get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self.wrong(key, f"must be a whole number, zero or more, not {value!r}")
+        return value
+
+    def take_all(self) -> None:
+        self._asked |= set(self.values)
+
+    def close(self) -> None:
+        unknown = sorted(set(self.values) - self._asked)
+        if unknown:
+            raise self.wrong(unknown[0], f"is not known; allowed: {', '.join(sorted(self._asked))}")
+
+    def _get(self, key: str, default: Any) -> Any:
+        self._asked.add(key)
+        return self.values.get(key, default)
