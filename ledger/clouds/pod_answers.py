@@ -104,7 +104,7 @@ def message_of(reply: Reply, secrets: Iterable[str] = ()) -> str:
     """One line for a person, without anything secret: what was answered, and how long to wait if it says so."""
     said = clean(reply.text, secrets)
     if reply.status == 410:
-        said = (f"{said}; " if said else "") + "this API is retired: set `runpod_api`"
+        said = (f"{said}; " if said else "") + "this API is retired: set the other `api` under [runpod]"
     if reply.retry_after is not None:
         said = (f"{said}; " if said else "") + f"retry after {reply.retry_after} s"
     return f"HTTP {reply.status}" + (f": {said}" if said else "")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ledger.clouds.pod_answers import Reply, message_of
 from ledger.clouds.values import (
@@ -28,86 +27,101 @@ from ledger.errors import LedgerError
 from ledger.moments import parse_time
 from ledger.source import Source
 
+if TYPE_CHECKING:
+    from ledger.settings import Settings
+
 UNSENT = Refused("absent", "the last moment to send had passed", unsent=True)
 ADDRESS_SECONDS = 60.0  # how long an address that a list showed is used without another look
 ACCOUNT_SECONDS = 10.0
 LEAST_SECONDS = 1.0  # what asking for the account may take at the end of a call
-GPU_IDS: Mapping[str, str] = {
-    "A100": "NVIDIA A100 80GB PCIe",
-    "A100-SXM": "NVIDIA A100-SXM4-80GB",
-    "H100": "NVIDIA H100 80GB HBM3",
-    "H100-PCIE": "NVIDIA H100 PCIe",
-    "H200": "NVIDIA H200",
-    "L4": "NVIDIA L4",
-    "L40S": "NVIDIA L40S",
+LEAST_VOLUME = 10  # GB; RunPod makes no smaller one
+IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
+GPU_IDS: Mapping[str, Sequence[str]] = {
+    "A100": ("NVIDIA A100 80GB PCIe",),
+    "H100": ("NVIDIA H100 80GB HBM3",),
+    "H200": ("NVIDIA H200",),
+    "L4": ("NVIDIA L4",),
+    "L40S": ("NVIDIA L40S",),
 }
-CLOUDS = ("ALL", "COMMUNITY", "SECURE")
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
-    """Sizes in GB: `container` is wiped at a restart, `volume` (0: none) is mounted on /workspace and is not."""
+class Build:
+    """What an intent's pod has: image (None: the offer's), disks in GB, least memory in GB (GraphQL alone has that).
 
+    `container` is wiped when the container starts anew; `volume` (0: none) is mounted on /workspace and is not.
+    """
+
+    image: str | None = None
     container: int = 50
     volume: int = 100
+    min_ram: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a pod is made of, from the settings. `gpu_ids` maps GPU types to RunPod's ids.
+    """What pods are made of. `gpu_ids` is GPU type → RunPod's ids, tried in order; `builds` are by intent.
 
-    `images` and `disks` are by intent, over `image` and `disk`. `cpu_flavor` and `vcpus` are for an intent without
-    a GPU. `public_key` is the line of authorized_keys that lets the launch in.
+    `public_key` is the line of authorized_keys that lets the launch in; None: RunPod puts the account's own there.
     """
 
-    image: str = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
-    disk: Disk = Disk()
-    images: Mapping[str, str] = field(default_factory=dict)
-    disks: Mapping[str, Disk] = field(default_factory=dict)
-    gpu_ids: Mapping[str, str] = field(default_factory=lambda: GPU_IDS)
-    cloud: str = "SECURE"
-    data_centers: tuple[str, ...] = ()
+    image: str = IMAGE
+    build: Build = Build()
+    builds: Mapping[str, Build] = field(default_factory=dict)
+    gpu_ids: Mapping[str, Sequence[str]] = field(default_factory=lambda: GPU_IDS)
+    cloud: str = "ALL"
     cpu_flavor: str = "cpu3c"
     vcpus: int = 4
     public_key: str | None = None
 
+    def build_of(self, spec: CreateSpec) -> Build:
+        """What this create's pod has."""
+        return self.builds.get(spec.intent or "", self.build)
+
     def image_of(self, spec: CreateSpec) -> str:
         """The container's image."""
-        return self.images.get(spec.intent or "", self.image)
+        return self.build_of(spec).image or self.image
 
-    def disk_of(self, spec: CreateSpec) -> Disk:
-        """The pod's disks."""
-        return self.disks.get(spec.intent or "", self.disk)
-
-    def gpu_id(self, spec: CreateSpec) -> str | None:
-        """RunPod's id of the GPU; None: a CPU pod. Raises LookupError, with the reason, where there is none."""
+    def gpus_of(self, spec: CreateSpec) -> Sequence[str | None]:
+        """RunPod's ids of the GPU, in the order in which to try them; (None,): a CPU pod. Raises LookupError."""
         if not spec.gpus and not (spec.gpu_type and spec.gpus is None):
-            return None
+            return (None,)
         if not spec.gpu_type:
             raise LookupError("no GPU type is asked for")
-        known = {name.upper(): value for name, value in self.gpu_ids.items()}
-        found = known.get(spec.gpu_type.upper())
-        if found is None and spec.gpu_type in known.values():
-            found = spec.gpu_type
-        if found is None:
-            raise LookupError(f"no RunPod id is configured for GPU type {spec.gpu_type!r}; known: {', '.join(known)}")
-        return found
+        known = {name.upper(): ids for name, ids in self.gpu_ids.items() if ids}
+        if found := known.get(spec.gpu_type.upper()):
+            return found
+        if any(spec.gpu_type in ids for ids in known.values()):
+            return (spec.gpu_type,)
+        raise LookupError(f"no RunPod id is configured for GPU type {spec.gpu_type!r}; known: {', '.join(known)}")
 
 
-class Settings(Protocol):
-    """What is asked of the ledger's settings. `runpod_api` is `graphql` or `rest_v2`.
+def offer_of(settings: Settings) -> Offer:
+    """What `ledger.toml` says of pods."""
+    rented = settings.runpod
+    return Offer(
+        image=rented.image or IMAGE,
+        builds={
+            name: Build(intent.image, volume=max(intent.disk_gb, LEAST_VOLUME), min_ram=intent.min_ram_gb)
+            for name, intent in settings.intents.items()
+        },
+        gpu_ids=rented.gpu_ids,
+        cloud=rented.cloud_type,
+        public_key=_public_key(settings.ssh.key),
+    )
 
-    `runpod_account` is the user id whose pods these are; None: the one that the key turns out to be of.
-    """
 
-    @property
-    def runpod_api(self) -> str: ...
+def account_of(settings: Settings) -> str | None:
+    """The user id whose pods these must be; None (`default`): the one that the key turns out to be of."""
+    return None if settings.runpod.account == "default" else settings.runpod.account
 
-    @property
-    def runpod_account(self) -> str | None: ...
 
-    @property
-    def runpod_offer(self) -> Offer: ...
+def _public_key(private: Path | None) -> str | None:
+    """The line beside a private key, where there is one."""
+    try:
+        return Path(f"{private}.pub").read_text(encoding="ascii").strip() or None if private else None
+    except (OSError, ValueError):
+        return None
 
 
 class Shell(Protocol):
@@ -139,32 +153,28 @@ class Key:
         return f"Key({self.fingerprint})"
 
 
-def find_key(env: Mapping[str, str] = os.environ, home: Path | None = None) -> Key:
-    """RUNPOD_API_KEY, else `[default] api_key` of ~/.runpod/config.toml. Raises LedgerError: where it looked."""
+def find_key(env: Mapping[str, str], home: Path | None = None, variable: str = "RUNPOD_API_KEY") -> Key:
+    """The key in `variable`, else `[default] api_key` of ~/.runpod/config.toml. Raises LedgerError: where it looked."""
     path = (home or Path.home()) / ".runpod" / "config.toml"
-    text = env.get("RUNPOD_API_KEY", "").strip()
-    where = "RUNPOD_API_KEY"
+    text, where = env.get(variable, "").strip(), variable
+    none = f"no RunPod API key: {variable} is not set and {path}"
     if not text:
-        text, where = _key_in(path), str(path)
+        text, where = _key_in(path, none), str(path)
     if not text:
-        raise LedgerError(
-            f"no RunPod API key: RUNPOD_API_KEY is not set and {path} has no api_key under [default]; set one of them"
-        )
+        raise LedgerError(f"{none} has no api_key under [default]; set one of them")
     if not text.isascii() or not text.isprintable() or " " in text:
         raise LedgerError(f"the RunPod API key in {where} has characters that no key has; copy it again")
     return Key(text)
 
 
-def _key_in(path: Path) -> str:
+def _key_in(path: Path, none: str) -> str:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is no TOML"
-        raise LedgerError(
-            f"no RunPod API key: RUNPOD_API_KEY is not set and {path} cannot be read ({reason}); set one of them"
-        ) from None
+        raise LedgerError(f"{none} cannot be read ({reason}); set one of them") from None
     default = table.get("default")
     text = default.get("api_key") if isinstance(default, dict) else None
     return text.strip() if isinstance(text, str) else ""
@@ -230,8 +240,37 @@ class PodCloud:
             self._whose(ACCOUNT_SECONDS)
         return self._configured or self._told or ""
 
+    def create(self, spec: CreateSpec, *, send_before: float, timeout: float) -> Accepted | Refused | Unresolved:
+        """Ask for one pod. A type with several ids is asked for by each, while the one before surely made nothing."""
+        begun = self._source.steady()
+        reason = unsayable(spec)
+        gpus: Sequence[str | None] = ()
+        try:
+            gpus = self.offer.gpus_of(spec)
+        except LookupError as error:
+            reason = reason or str(error)
+        if reason:
+            return Refused("invalid", reason, unsent=True)
+        answer: Accepted | Refused | Unresolved = UNSENT
+        for number, gpu in enumerate(gpus):
+            left = timeout - (self._source.steady() - begun)
+            if number and left <= 0:
+                break
+            earlier, answer = answer, self._create(spec, gpu, send_before, left)
+            if number and isinstance(answer, Refused) and answer.unsent:
+                return earlier
+            if not isinstance(answer, Refused) or answer.cls != "capacity":
+                break
+        return answer
+
     def describe(self, machine: str, *, timeout: float) -> Seen | Absent | Unknown:
         """Read one pod."""
+        raise NotImplementedError
+
+    def _create(
+        self, spec: CreateSpec, gpu: str | None, send_before: float, timeout: float
+    ) -> Accepted | Refused | Unresolved:
+        """One create call. `gpu` is RunPod's id; None: a CPU pod."""
         raise NotImplementedError
 
     def _ask_account(self, timeout: float) -> str | Unknown:

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ledger.clouds import runpod_graphql as graphql
 from ledger.clouds.pod_answers import (
@@ -20,27 +21,28 @@ from ledger.clouds.pod_answers import (
     says_pod_gone,
 )
 from ledger.clouds.pods import (
-    CLOUDS,
     UNSENT,
     Key,
     Offer,
     PodCloud,
-    Settings,
     Shell,
+    account_of,
     environment,
     find_key,
     moment_of,
+    offer_of,
     pod_id,
     status_of,
     text_or,
-    unsayable,
 )
 from ledger.clouds.port import Cloud
 from ledger.clouds.runpod_graphql import Word, errors_of, literal
 from ledger.clouds.values import Absent, Accepted, CreateSpec, Listing, Refused, Seen, Unknown, Unresolved
-from ledger.errors import LedgerError
 from ledger.moments import MICROS, iso
 from ledger.source import Source
+
+if TYPE_CHECKING:
+    from ledger.settings import Settings
 
 # The SDK's own queries lack createdAt, GPU use and whose the key is.
 POD = (
@@ -51,20 +53,24 @@ LIST = f"query {{ myself {{ pods {{ {POD} }} id }} }}"
 ACCOUNT = "query { myself { id } }"
 
 
-def open_cloud(settings: Settings, source: Source, shell: Shell | None = None) -> Cloud:
-    """The account of the key, by the API that `settings.runpod_api` names. Nothing is sent yet.
+def open_cloud(
+    settings: Settings, source: Source, shell: Shell | None = None, env: Mapping[str, str] = os.environ
+) -> Cloud:
+    """The account of the key, by the API that the settings choose. Nothing is sent yet.
 
-    Raises LedgerError for a missing or unusable key, or an API that there is not.
+    Raises LedgerError for a missing or unusable key.
     """
-    if settings.runpod_api == "rest_v2":
+    if settings.runpod.api == "rest_v2":
         from ledger.clouds import runpod_v2
 
-        return runpod_v2.open_cloud(settings, source, shell)
-    if settings.runpod_api != "graphql":
-        raise LedgerError(f"runpod_api must be graphql or rest_v2, not {settings.runpod_api!r}")
-    url = os.environ.get("RUNPOD_API_BASE_URL") or graphql.DEFAULT_URL
+        return runpod_v2.open_cloud(settings, source, shell, env)
     return RunPodCloud(
-        find_key(), source, url=url, account=settings.runpod_account, offer=settings.runpod_offer, shell=shell
+        find_key(env, variable=settings.runpod.api_key_env),
+        source,
+        url=env.get("RUNPOD_API_BASE_URL") or graphql.DEFAULT_URL,
+        account=account_of(settings),
+        offer=offer_of(settings),
+        shell=shell,
     )
 
 
@@ -90,29 +96,6 @@ class RunPodCloud(PodCloud):
         super().__init__(key, source, account=account, offer=offer, shell=shell, recheck=recheck)
         self._url = url
         self._session = session
-
-    def create(self, spec: CreateSpec, *, send_before: float, timeout: float) -> Accepted | Refused | Unresolved:
-        """Ask for one pod."""
-        reason = unsayable(spec)
-        try:
-            field, wanted = self._deploy(spec)
-        except LookupError as error:
-            reason = reason or str(error)
-        if reason:
-            return Refused("invalid", reason, unsent=True)
-        mutation = f"mutation {{ {field}(input: {literal(wanted)}) {{ {POD} }} }}"
-        reply = self._send(mutation, timeout, send_before)
-        if isinstance(reply, Failed):
-            return UNSENT if reply.unsent else Unresolved(reply.error, reply.message)
-        data = _data(reply)
-        if data is not None and isinstance(data.get(field), dict):
-            # Whatever else it complains of, a pod with an id is a pod that bills.
-            seen = self._seen(data[field], self._configured or self._told or "")
-            return Accepted(self._remember(seen)) if seen else Unresolved("malformed", "the new pod cannot be read")
-        if reply.status != 200 or errors_of(reply.body):
-            return _failed(reply, self._say(reply, spec), taken="name_taken")
-        nothing = data is not None and not data.get(field)
-        return Unresolved("empty" if nothing else "malformed", "the answer to a create names no pod")
 
     def describe(self, machine: str, *, timeout: float) -> Seen | Absent | Unknown:
         """Read one pod, and whose the key is that reads it."""
@@ -166,6 +149,24 @@ class RunPodCloud(PodCloud):
             return Unresolved("malformed", "the answer to a terminate cannot be read")
         return Accepted()
 
+    def _create(
+        self, spec: CreateSpec, gpu: str | None, send_before: float, timeout: float
+    ) -> Accepted | Refused | Unresolved:
+        field, wanted = self._deploy(spec, gpu)
+        mutation = f"mutation {{ {field}(input: {literal(wanted)}) {{ {POD} }} }}"
+        reply = self._send(mutation, timeout, send_before)
+        if isinstance(reply, Failed):
+            return UNSENT if reply.unsent else Unresolved(reply.error, reply.message)
+        data = _data(reply)
+        if data is not None and isinstance(data.get(field), dict):
+            # Whatever else it complains of, a pod with an id is a pod that bills.
+            seen = self._seen(data[field], self._configured or self._told or "")
+            return Accepted(self._remember(seen)) if seen else Unresolved("malformed", "the new pod cannot be read")
+        if reply.status != 200 or errors_of(reply.body):
+            return _failed(reply, self._say(reply, spec), taken="name_taken")
+        nothing = data is not None and not data.get(field)
+        return Unresolved("empty" if nothing else "malformed", "the answer to a create names no pod")
+
     def _send(self, query: str, timeout: float, send_before: float | None = None) -> Reply | Failed:
         return graphql.send(
             query,
@@ -181,23 +182,18 @@ class RunPodCloud(PodCloud):
         myself = self._read(self._send(ACCOUNT, timeout))
         return myself if isinstance(myself, Unknown) else str(myself["id"])
 
-    def _deploy(self, spec: CreateSpec) -> tuple[str, dict[str, Any]]:
-        """The mutation and its input. Raises LookupError, with the reason, for what RunPod has no name for."""
-        offer = self.offer
-        if offer.cloud not in CLOUDS:
-            raise LookupError(f"runpod cloud must be one of {', '.join(CLOUDS)}, not {offer.cloud!r}")
-        gpu, disk = offer.gpu_id(spec), offer.disk_of(spec)
+    def _deploy(self, spec: CreateSpec, gpu: str | None) -> tuple[str, dict[str, Any]]:
+        """The mutation and its input."""
+        offer, build = self.offer, self.offer.build_of(spec)
         wanted: dict[str, Any] = {
             "name": spec.name,
             "imageName": offer.image_of(spec),
             "cloudType": Word(offer.cloud),
-            "containerDiskInGb": disk.container,
+            "containerDiskInGb": build.container,
             "ports": "22/tcp",
             "startSsh": True,
             "env": [{"key": k, "value": v} for k, v in environment(spec, offer).items()],
         }
-        if offer.data_centers:
-            wanted["dataCenterId"] = offer.data_centers[0]
         if gpu is None:
             wanted["instanceId"] = f"{offer.cpu_flavor}-{offer.vcpus}-{2 * offer.vcpus}"
             return "deployCpuPod", wanted
@@ -206,10 +202,12 @@ class RunPodCloud(PodCloud):
             "gpuTypeId": gpu,
             "gpuCount": spec.gpus or 1,
             "supportPublicIp": True,
-            "volumeInGb": disk.volume,
+            "volumeInGb": build.volume,
             "volumeMountPath": "/workspace",
             "terminateAfter": iso(fence - fence % MICROS),
         }
+        if build.min_ram is not None:
+            wanted["minMemoryInGb"] = build.min_ram
         return "podFindAndDeployOnDemand", wanted
 
     def _read(self, reply: Reply | Failed) -> dict[str, Any] | Unknown:

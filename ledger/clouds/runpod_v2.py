@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ledger.clouds.http_dates import parse_date
 from ledger.clouds.pod_answers import Failed, Reply, not_done, not_read, number, percent
 from ledger.clouds.pods import (
-    CLOUDS,
     UNSENT,
     Key,
     Offer,
     PodCloud,
-    Settings,
     Shell,
+    account_of,
     environment,
     find_key,
     moment_of,
+    offer_of,
     pod_id,
     status_of,
     text_or,
-    unsayable,
 )
 from ledger.clouds.values import Absent, Accepted, CreateSpec, Listing, Refused, Seen, Unknown, Unresolved
 from ledger.clouds.within import within
@@ -37,20 +37,23 @@ from ledger.source import Source
 if TYPE_CHECKING:
     import httpx
 
+    from ledger.settings import Settings
+
 DEFAULT_URL = "https://api.runpod.io"
 ACCOUNT = "query { myself { id } }"
 
 
-def open_cloud(settings: Settings, source: Source, shell: Shell | None = None) -> RunPodV2Cloud:
+def open_cloud(
+    settings: Settings, source: Source, shell: Shell | None = None, env: Mapping[str, str] = os.environ
+) -> RunPodV2Cloud:
     """The account of the key. Nothing is sent yet. Raises LedgerError for a missing or unusable key."""
-    base = os.environ.get("RUNPOD_API_BASE_URL") or DEFAULT_URL
     return RunPodV2Cloud(
-        find_key(),
+        find_key(env, variable=settings.runpod.api_key_env),
         source,
-        url=os.environ.get("LEDGER_RUNPOD_V2_ENDPOINT") or DEFAULT_URL,
-        graphql_url=base,
-        account=settings.runpod_account,
-        offer=settings.runpod_offer,
+        url=env.get("LEDGER_RUNPOD_V2_ENDPOINT") or DEFAULT_URL,
+        graphql_url=env.get("RUNPOD_API_BASE_URL") or DEFAULT_URL,
+        account=account_of(settings),
+        offer=offer_of(settings),
         shell=shell,
     )
 
@@ -83,23 +86,6 @@ class RunPodV2Cloud(PodCloud):
         self._transport = transport
         self._url = url.rstrip("/")
         self._graphql = f"{graphql_url.rstrip('/')}/graphql"
-
-    def create(self, spec: CreateSpec, *, send_before: float, timeout: float) -> Accepted | Refused | Unresolved:
-        """Ask for one pod."""
-        reason = unsayable(spec)
-        try:
-            body = self._body(spec)
-        except LookupError as error:
-            reason = reason or str(error)
-        if reason:
-            return Refused("invalid", reason, unsent=True)
-        reply = self._send("POST", "/v2/pods", timeout, body=body, send_before=send_before)
-        if isinstance(reply, Failed):
-            return UNSENT if reply.unsent else Unresolved(reply.error, reply.message)
-        if not 200 <= reply.status < 300:
-            return not_done(reply, self._say(reply, spec), taken="name_taken")
-        seen = self._seen(reply.body, self._configured or self._told or "")
-        return Accepted(self._remember(seen)) if seen else Unresolved("malformed", "the new pod cannot be read")
 
     def describe(self, machine: str, *, timeout: float) -> Seen | Absent | Unknown:
         """Read one pod."""
@@ -160,6 +146,18 @@ class RunPodV2Cloud(PodCloud):
             return Unresolved("malformed", f"HTTP {reply.status} is no answer to a delete")
         return not_done(reply, self._say(reply), taken="invalid")
 
+    def _create(
+        self, spec: CreateSpec, gpu: str | None, send_before: float, timeout: float
+    ) -> Accepted | Refused | Unresolved:
+        body = self._body(spec, gpu)
+        reply = self._send("POST", "/v2/pods", timeout, body=body, send_before=send_before)
+        if isinstance(reply, Failed):
+            return UNSENT if reply.unsent else Unresolved(reply.error, reply.message)
+        if not 200 <= reply.status < 300:
+            return not_done(reply, self._say(reply, spec), taken="name_taken")
+        seen = self._seen(reply.body, self._configured or self._told or "")
+        return Accepted(self._remember(seen)) if seen else Unresolved("malformed", "the new pod cannot be read")
+
     def _ask_account(self, timeout: float) -> str | Unknown:
         reply = self._send("POST", self._graphql, timeout, body={"query": ACCOUNT})
         if isinstance(reply, Failed):
@@ -218,27 +216,22 @@ class RunPodV2Cloud(PodCloud):
             return Failed("reset", f"the connection broke ({type(error).__name__})")
         return _reply(response)
 
-    def _body(self, spec: CreateSpec) -> dict[str, Any]:
-        """The `CreatePodRequest`. Raises LookupError, with the reason, for what RunPod has no name for."""
-        offer = self.offer
-        if offer.cloud not in CLOUDS:
-            raise LookupError(f"runpod cloud must be one of {', '.join(CLOUDS)}, not {offer.cloud!r}")
-        gpu, disk = offer.gpu_id(spec), offer.disk_of(spec)
+    def _body(self, spec: CreateSpec, gpu: str | None) -> dict[str, Any]:
+        """The `CreatePodRequest`."""
+        offer, build = self.offer, self.offer.build_of(spec)
         body: dict[str, Any] = {
             "name": spec.name,
             "image": offer.image_of(spec),
             "cloud": "SECURE" if offer.cloud == "ALL" else offer.cloud,  # v2 has no word for either
-            "disk": disk.container,
+            "disk": build.container,
             "ports": ["22/tcp"],
             "startSsh": True,
             "env": environment(spec, offer),
         }
-        if offer.data_centers:
-            body["dataCenterIds"] = list(offer.data_centers)
         if gpu is None:
             return {**body, "cpu": {"id": offer.cpu_flavor, "vcpuCount": offer.vcpus}}
-        if disk.volume:
-            body["mounts"] = {"persistent": {"size": disk.volume, "path": "/workspace"}}
+        if build.volume:
+            body["mounts"] = {"persistent": {"size": build.volume, "path": "/workspace"}}
         return {**body, "gpu": {"id": gpu, "count": spec.gpus or 1}}
 
     def _seen(self, pod: Any, account: str) -> Seen | None:

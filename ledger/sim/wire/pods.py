@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ledger.clouds.pods import GPU_IDS
@@ -13,12 +13,12 @@ from ledger.sim import machine as read
 from ledger.sim.carry import carry_out, delete, shown
 from ledger.sim.machine import Machine, State
 from ledger.sim.rules import Ruling
-from ledger.sim.schema import ACCOUNT_RUNPOD, OTHER_ACCOUNT, CallRule
+from ledger.sim.schema import ACCOUNT_RUNPOD, OTHER_ACCOUNT, CallRule, Effect
 from ledger.sim.wire.gate import Gate
 from ledger.sim.wire.server import Reply, Request
 from ledger.sim.world import NameTaken
 
-GPU_TYPES: Final[Mapping[str, str]] = {gpu: name for name, gpu in GPU_IDS.items()}
+GPU_TYPES: Final[Mapping[str, str]] = {gpu: name for name, ids in GPU_IDS.items() for gpu in ids}
 NO_CAPACITY = (
     "There are no longer any instances available with the requested specifications. Please refresh and try again."
 )
@@ -83,12 +83,17 @@ class PodSite:
     gate: Gate
     _made: dict[str, Wanted] = field(default_factory=dict)
     _elsewhere: set[str] = field(default_factory=set)
+    _creates: dict[str, CallRule] = field(default_factory=dict)
 
     def admit(self, call: str, name: str | None, token: str | None) -> Ruling:
         """A request that is a call of that kind; a part of another call is answered as the world is."""
         ruling = self.gate.admit("runpod", call, name, None, token)
         if ruling is None:
-            return Ruling(0, CallRule("runpod", call))
+            # A create that asks for another id of its GPU is the same call still, and is answered as that was.
+            again = self._creates.get(token or "") if call == "create" else None
+            return Ruling(0, replace(again, effect=Effect(), takes=0) if again else CallRule("runpod", call))
+        if token is not None and call == "create":
+            self._creates[token] = ruling.rule
         if token is not None and ruling.rule.answer == "other_account":
             self._elsewhere.add(token)
         return ruling
@@ -139,12 +144,18 @@ class PodSite:
         marker = {"LEDGER_MARKER": machine.marker} if machine.marker else {}
         return Pod(
             seen=seen,
-            gpu=GPU_IDS.get((machine.gpu_type or "").upper(), machine.gpu_type) if machine.gpus else None,
+            gpu=gpu_id(machine.gpu_type) if machine.gpus else None,
             env=wanted.env if wanted else marker,
             image=wanted.image if wanted else "an/image",
             up=None if state.up_since is None else max(0, when - state.up_since) // MICROS,
             runtime=state.status == "RUNNING" and (seen.had_runtime or "gpu_util" in state.fixed),
         )
+
+
+def gpu_id(gpu_type: str | None) -> str | None:
+    """RunPod's id of a GPU type of a scenario."""
+    ids = GPU_IDS.get((gpu_type or "").upper())
+    return ids[0] if ids else gpu_type
 
 
 def authorized(request: Request) -> bool:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from graphql import GraphQLError, GraphQLSchema, build_schema, graphql_sync
 
-from ledger.clouds.pods import GPU_IDS
 from ledger.moments import iso
 from ledger.sim.machine import DOLLARS
 from ledger.sim.schema import CallRule
@@ -20,6 +19,7 @@ from ledger.sim.wire.pods import (
     PodSite,
     Wanted,
     authorized,
+    gpu_id,
     html,
     problem,
     sent,
@@ -135,7 +135,7 @@ class _Root:
                 "lowestPrice": lambda _info, price=price, **_: {"uninterruptablePrice": price[1]},
             }
             for name, price in DOLLARS.items()
-            if (gpu := GPU_IDS[name]) and (not input or input.get("id") in (None, gpu))
+            if (gpu := gpu_id(name)) and (not input or input.get("id") in (None, gpu))
         ]
 
     def podFindAndDeployOnDemand(self, _info: Any, input: Mapping[str, Any]) -> Any:  # noqa: N802  # the schema's
