@@ -67,16 +67,18 @@ def connect(settings: GcpSettings, transport: BaseAdapter | None = None) -> Clie
     """
     from google.api_core.client_options import ClientOptions
     from google.cloud.compute_v1 import InstancesClient, ZoneOperationsClient
+    from google.cloud.compute_v1.services.instances.transports import InstancesRestTransport
+    from google.cloud.compute_v1.services.zone_operations.transports import ZoneOperationsRestTransport
 
     credentials = _credentials(settings.endpoint)
     session = _session(credentials, transport)
     options = ClientOptions(api_endpoint=settings.endpoint) if settings.endpoint else None
-    instances = InstancesClient(credentials=credentials, client_options=options)
-    operations = ZoneOperationsClient(credentials=credentials, client_options=options)
-    for client in (instances, operations):
-        transport_of: Any = client.transport
-        transport_of._session.close()
-        transport_of._session = session
+    instances = InstancesClient(
+        credentials=credentials, transport=_over(session, InstancesRestTransport), client_options=options
+    )
+    operations = ZoneOperationsClient(
+        credentials=credentials, transport=_over(session, ZoneOperationsRestTransport), client_options=options
+    )
     return Client(instances, operations, session.authorize, fingerprint(credentials))
 
 
@@ -105,6 +107,18 @@ def _credentials(endpoint: str | None) -> Credentials:
         found = found.with_always_use_jwt_access(True)  # a token that it signs itself: no other server is asked
     credentials: Credentials = found
     return credentials
+
+
+def _over(session: Any, base: Any) -> Any:
+    """The library's transport on a session of ours: put in before it makes its methods, which look it up."""
+
+    class Transport(base):  # type: ignore[misc]
+        def _prep_wrapped_messages(self, client_info: Any) -> None:
+            self._session.close()
+            self._session = session
+            super()._prep_wrapped_messages(client_info)
+
+    return Transport
 
 
 def _session(credentials: Credentials, transport: BaseAdapter | None) -> Any:
@@ -145,7 +159,9 @@ def _session(credentials: Credentials, transport: BaseAdapter | None) -> Any:
                 rest["params"] = [*(rest.get("params") or ()), ("returnPartialSuccess", "true")]
             DATE.set(None)
             parent: Any = super()
-            response: requests.Response = parent.request(*args, **rest, timeout=timeout, allow_redirects=False)
+            response: requests.Response = parent.request(
+                *args, **{**rest, "timeout": timeout, "allow_redirects": False}
+            )
             DATE.set(response.headers.get("Date"))
             self._refused = response.status_code == 401
             return response
