@@ -114,8 +114,9 @@ def _over(session: Any, base: Any) -> Any:
 
     class Transport(base):  # type: ignore[misc]
         def _prep_wrapped_messages(self, client_info: Any) -> None:
-            self._session.close()
-            self._session = session
+            held: Any = self
+            held._session.close()
+            held._session = session
             super()._prep_wrapped_messages(client_info)
 
     return Transport
