@@ -19,6 +19,7 @@ MAX_PORT_LINES = 100
 MAY_WRITE: dict[str, str] = {
     "ledger/settings.py": "the ledger.toml of a new ledger",
     "ledger/sim/rehearse.py": "the files that a scenario lays down, and the world's own record",
+    "ledger/sim/host.py": "a temporary folder for the socket of a simulated world",
     "ledger/sim/search.py": "the scenarios to which failures were shrunk",
     "ledger/cli/main.py": "opens /dev/null in the place of an output that nobody can take any more",
 }

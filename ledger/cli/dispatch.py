@@ -56,7 +56,7 @@ class Asked:
 @click.option("--min-ram-gb", type=click.IntRange(min=1), metavar="G", help="The least memory.")
 @click.option("--no-paid-fallback", is_flag=True, help="No RunPod rung, even if all others refuse.")
 @pass_call
-def dispatch(call: Call, **asked: Any) -> int:
+def dispatch(call: Call, /, **asked: Any) -> int:
     """Rent a machine for a run and start its workload, or reconnect to the one that it has.
 
     A run that is open is not rented for again: what its machine says now is recorded, and what was pinned at the
