@@ -47,6 +47,10 @@ class Call:
             self._settings = load(db=self.db, sidecars=self.sidecars, cwd=self.cwd, env=self.env)
         return self._settings
 
+    def use(self, *, sidecars: str) -> None:
+        """Another folder of sidecars, where none is configured."""
+        self.sidecars, self._settings = sidecars, None
+
     def folder(self) -> SidecarFolder | None:
         """The folder of sidecars, if one is configured."""
         from ledger.projections.files import SidecarFolder
