@@ -303,7 +303,7 @@ def _orphan_observed(run: Run, event: Event, payload: dict[str, Any]) -> None:
     if event.machine and event.machine not in run.machines:
         run.machines[event.machine] = Machine(id=event.machine, generation=run.generation, backend=payload["backend"])
     machine = _enter(run, event)
-    if machine is not None and machine.stage == "orphan":
+    if machine is not None and (machine.stage == "orphan" or machine.claim == "orphan"):
         orphan(machine, event, payload)
 
 
