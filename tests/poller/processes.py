@@ -17,7 +17,21 @@ from tests.poller.scene import Scene
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["tests.poller.processes", "ledger.cli.polling", "ledger.cli.dispatch", "ledger.log.statements", "ledger.payloads"]
+    [
+        "tests.poller.processes",
+        "ledger.cli.breaches",
+        "ledger.cli.dispatch",
+        "ledger.cli.polling",
+        "ledger.invariants.audit",
+        "ledger.invariants.conduct",
+        "ledger.log.statements",
+        "ledger.opening",
+        "ledger.payloads",
+        "ledger.poller.dispatch",
+        "ledger.poller.together",
+        "ledger.recording",
+        "ledger.sim.remote",
+    ]
 )
 SECONDS = 30.0
 
