@@ -14,6 +14,9 @@ from ledger.state.imported import WORKLOAD_PHASES
 from ledger.state.model import Machine, Run
 
 
+FAILED_PHASES = ("failed", "wedged")
+
+
 def has_command(run: Run) -> bool:
     """Whether there is something to launch: else the run is provision-only, confirmed by a person."""
     pins = run.opened or ((run.imported or {}).get("extra") or {})
@@ -123,8 +126,8 @@ def _bound(run: Run, machine: Machine, view: View, policy: Policy) -> Step | Non
     """The bound passes only at a tick that read the machine's cloud well and tried the probe."""
     if machine.launched_at is not None or machine.bound_began is None or machine.launch_failed_at is not None:
         return None
-    if machine.teardown is not None or machine.ended_status:
-        return None
+    if machine.teardown is not None or machine.ended_status or machine.phase in FAILED_PHASES:
+        return None  # the guest's own word says more than a bound
     seen = view.seen.get(machine.id)
     probe = view.probes.get(machine.id)
     if seen is None or probe is None:

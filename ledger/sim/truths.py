@@ -350,7 +350,7 @@ class Book:
             if machine is None:
                 yield Violation(4, "a delete of no machine's id", key, when / MICROS, when / MICROS)
                 continue
-            run = run_of(self.world, machine) if machine.ours or machine.key in self.imported else None
+            run = self.imported.get(key) or (run_of(self.world, machine) if machine.ours else None)
             if machine.name in self.policy.protect or self._kept(machine, when):
                 yield self._violation(4, "a protected machine was deleted", machine, when, when)
             elif run is not None and (machine.key in self.imported or not self.clone(machine)):
