@@ -249,6 +249,8 @@ class Book:
             bound = round(policy.launch_confirm_seconds * MICROS)
             if self._gpus(machine, since + bound) is None:
                 bound *= 2
+            if machine.key in self.imported:
+                bound += round(policy.done_grace_seconds * MICROS)  # its file may say that it was launched
             until = since + max(bound + round(policy.teardown_confirm_seconds * MICROS), self._bound())
             lived = machine.first_live is not None and machine.first_live <= until
             busy = bool(self._gpus(machine, since + bound))  # something computes: held, and reported
