@@ -27,8 +27,13 @@ class Cloud(Protocol):
     `Refused("absent", unsent=True)`. Machines are addressed by the cloud's own id, never by name.
     """
 
-    backend: str
-    account: str
+    @property
+    def backend(self) -> str:
+        """`gcp` or `runpod`."""
+
+    @property
+    def account(self) -> str:
+        """Whose machines these are; "" while the cloud has not told."""
 
     def create(self, spec: CreateSpec, *, send_before: float, timeout: float) -> Accepted | Refused | Unresolved:
         """Ask for one machine in one zone. Refused: surely nothing exists. Unresolved: nobody knows."""

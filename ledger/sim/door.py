@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TypeVar
 
 from ledger.clouds.values import (
     Absent,
@@ -26,15 +25,15 @@ from ledger.clouds.values import (
 )
 from ledger.moments import MICROS
 from ledger.sim import machine as read
+from ledger.sim.caller import Caller, Timeline, Who
+from ledger.sim.carry import ACCOUNTS, carry_out, delete, shown, zones
 from ledger.sim.history import Sight
 from ledger.sim.machine import Machine
 from ledger.sim.rules import Rules, Ruling
-from ledger.sim.schedule import Killed, Process, Schedule
-from ledger.sim.schema import ACCOUNT_RUNPOD, OTHER_ACCOUNT, PROJECT, CallRule
+from ledger.sim.schema import OTHER_ACCOUNT, CallRule
 from ledger.sim.world import NameTaken, World
 from ledger.source import Source
 
-T = TypeVar("T")
 UNSENT = Refused("absent", "the last moment to send had passed", unsent=True)
 MESSAGES = {
     "no_capacity": {
@@ -58,15 +57,15 @@ class SimCloud:
     """One account of one simulated cloud, as one process of the ledger reaches it: a `ledger.clouds.port.Cloud`."""
 
     def __init__(
-        self, backend: str, world: World, rules: Rules, schedule: Schedule, process: Process, source: Source
+        self, backend: str, world: World, rules: Rules, schedule: Timeline, process: Who, source: Source
     ) -> None:
         self.backend = backend
-        self.account = PROJECT if backend == "gcp" else ACCOUNT_RUNPOD
+        self.account = ACCOUNTS[backend]
         self._world = world
         self._rules = rules
         self._schedule = schedule
         self._process = process
-        self._source = source
+        self._caller = Caller(rules, schedule, process, source)
 
     def create(self, spec: CreateSpec, *, send_before: float, timeout: float) -> Accepted | Refused | Unresolved:
         """Ask for one machine in one zone (left out: the first of the scenario)."""
@@ -76,7 +75,7 @@ class SimCloud:
             return UNSENT
         rule = ruling.rule
         self._world.asked(self.backend, spec)
-        made = self._carry_out(rule, lambda: self._world.create(self.backend, spec, rule))
+        made = carry_out(self._world, rule, lambda: self._world.create(self.backend, spec, rule))
         if not self._leave(ruling, timeout):
             return Unresolved("timeout", "no answer within the time-out")
         if rule.answer != "ok":
@@ -130,11 +129,7 @@ class SimCloud:
         if ruling is None:
             return UNSENT
         rule = ruling.rule
-        known = self._world.known(machine)
-        label = known.label if known else f"{self.backend}/{machine.rpartition('/')[2].removeprefix('runpod:')}"
-        self._world.deleted[label] = self._world.deleted.get(label, 0) + 1
-        self._rules.history.deletes.append((self._schedule.now, machine))
-        found = self._carry_out(rule, lambda: self._world.delete(machine))
+        found = delete(self._world, self._rules, self.backend, machine, rule)
         if not self._leave(ruling, timeout):
             return Unresolved("timeout", "no answer within the time-out")
         match rule.answer:
@@ -175,7 +170,7 @@ class SimCloud:
         if ruling is None:
             return UNSENT
         rule = ruling.rule
-        reached = self._carry_out(rule, lambda: self._world.launch(machine))
+        reached = carry_out(self._world, rule, lambda: self._world.launch(machine))
         if not self._leave(ruling, timeout):
             return Unresolved("timeout", "no answer within the time-out")
         match rule.answer:
@@ -207,42 +202,16 @@ class SimCloud:
 
     def _enter(self, call: str, name: str | None, zone: str | None, send_before: float | None = None) -> Ruling | None:
         """Up to the moment at which the call has reached its cloud; None: nothing was sent."""
-        self._schedule.yield_point()
-        pause = self._rules.pause(self._process.poller, self.backend, call)
-        if pause:
-            self._rules.history.fault(self._schedule.now + pause, f"pause before {self.backend} {call}")
-            self._schedule.stand_still(pause)
-        if send_before is not None and self._source.steady() > send_before:
+        if not self._caller.sends(self.backend, call, send_before):
             return None
-        if self._rules.dies_before(self.backend, call):
-            raise Killed
         self._world.advance(self._schedule.now)
-        return self._rules.admit(self.backend, call, name, zone, self._zones(), self._schedule.now)
+        return self._rules.admit(self.backend, call, name, zone, zones(self._world, self.backend), self._schedule.now)
 
     def _leave(self, ruling: Ruling, timeout: float) -> bool:
         """Let the call's time pass; False: longer than its caller waits."""
-        takes = ruling.rule.takes
-        limit = max(0, round(timeout * MICROS))
-        if takes:
-            self._schedule.park(min(takes, limit))
-        if self._rules.dies_after(self.backend, ruling.rule.call, ruling.number):
-            raise Killed
-        return takes <= limit
-
-    def _carry_out(self, rule: CallRule, effect: Callable[[], T]) -> T | None:
-        """What a call does: at its start; once if it answers `ok`, else as its rule's effect says."""
-        if rule.answer == "ok":
-            return effect()
-        if rule.effect.late:
-
-            def late(_: int) -> None:
-                effect()
-
-            self._world.later(self._schedule.now + rule.effect.late, late)
-            return None
-        for _ in range(rule.effect.times):
-            effect()
-        return None
+        in_time = self._caller.spend(ruling.rule.takes, round(timeout * MICROS))
+        self._caller.returned(self.backend, ruling.rule.call, ruling.number)
+        return in_time
 
     def _named(self, machine: str) -> tuple[str | None, str | None]:
         known = self._world.known(machine)
@@ -251,40 +220,18 @@ class SimCloud:
     def _seen(self, machine: Machine) -> Seen:
         return read.seen(machine, machine.state, self._schedule.now, self._world.start)
 
-    def _zones(self) -> tuple[str, ...]:
-        if self.backend != "gcp":
-            return ()
-        used = [machine.zone for machine in self._world.machines if machine.zone]
-        return tuple(dict.fromkeys((*self._world.scenario.zones, *used)))
-
     def _listing(self, rule: CallRule) -> Unknown | Callable[[], Listing]:
         """What a list reads now; the cloud's `Date` is that of its answer."""
-        now = self._schedule.now
-        account = self.account
-        missing: tuple[str, ...] = ()
-        pairs = self._world.existing(self.backend, now)
-        match rule.answer:
-            case "ok":
-                pass
-            case "stale":
-                now -= rule.lag
-                pairs = self._world.existing(self.backend, now)
-            case "empty":
-                pairs = []
-            case "other_account":
-                account, pairs = OTHER_ACCOUNT, []
-            case "partial":
-                missing = (rule.zone or self._zones()[0],) if self.backend == "gcp" else ()
-                pairs = [(m, state) for m, state in pairs if m.zone is not None and m.zone not in missing]
-            case _:
-                return _unknown(rule)
-        machines = tuple(read.seen(machine, state, now, self._world.start) for machine, state in pairs)
+        told = shown(self._world, self.backend, rule)
+        if told is None:
+            return _unknown(rule)
+        machines = tuple(read.seen(machine, state, told.as_of, self._world.start) for machine, state in told.machines)
         return lambda: Listing(
-            account=account,
-            complete=rule.answer != "partial",
+            account=told.account,
+            complete=told.complete,
             machines=machines,
-            unreachable=missing,
-            fingerprint=hashlib.sha256(f"key of {account}".encode()).hexdigest()[:16],
+            unreachable=told.missing,
+            fingerprint=hashlib.sha256(f"key of {told.account}".encode()).hexdigest()[:16],
             server_time=self._world.start + self._schedule.now,
         )
 

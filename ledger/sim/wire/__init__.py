@@ -1,0 +1,1 @@
+"""The wire door: the simulated clouds behind loopback sockets, for the real clients."""

@@ -1,0 +1,1 @@
+"""The cloud port: one contract, held by every door."""
