@@ -73,7 +73,7 @@ class Tick:
             ledger_id=self.edges.log.ledger_id(),
             holder=self.edges.holder,
             rent=self.edges.rent,
-            usd_per_hour=usd_per_hour(self.edges),
+            usd_per_hour=0.0 if self.policy.max_usd_per_hour is None else usd_per_hour(self.edges),
             may_create=not self.policy.paused,
             may_call=self.left() > 0,
             may_end=self.may_end and not self.policy.paused,
