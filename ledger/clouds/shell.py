@@ -78,9 +78,9 @@ class Shell:
         self._told: set[tuple[str, str]] = set()
 
     def launch(
-        self, machine: str, endpoint: Endpoint, spec: LaunchSpec, *, send_before: float, timeout: float
+        self, machine: str, endpoint: Endpoint | None, spec: LaunchSpec, *, send_before: float, timeout: float
     ) -> Accepted | Refused | Unresolved:
-        """Start the workload, detached; of one attempt once, however often it is asked.
+        """Start the workload, detached; of one attempt once, however often it is asked. No endpoint is `unreachable`.
 
         Refused: surely nothing was started by this call (`unauthorized`, `invalid`; `absent` where `send_before` had
         passed). Unresolved: nobody knows, or nothing could be asked (`unreachable`, `timeout`, `reset`, `malformed`,
@@ -118,7 +118,7 @@ class Shell:
             return Refused("invalid", f"{machine} cannot write {spec.log_path} or what lies beside {spec.pid_file}")
         return Refused("invalid", f"the launcher on {machine} ended before the workload; see {spec.log_path} there")
 
-    def probe(self, machine: str, endpoint: Endpoint, spec: LaunchSpec, *, timeout: float) -> Probe | Unknown:
+    def probe(self, machine: str, endpoint: Endpoint | None, spec: LaunchSpec, *, timeout: float) -> Probe | Unknown:
         """Look for the workload of `spec`. Unknown where the channel broke or the answer is not exactly one.
 
         Errors: `unreachable`, `timeout`, `reset`, `malformed`, `unauthorized`, `host_key_changed`, `invalid`.
@@ -153,7 +153,9 @@ class Shell:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
-    async def _say_to(self, machine: str, endpoint: Endpoint, script: bytes, send_before: float | None) -> bytes:
+    async def _say_to(self, machine: str, endpoint: Endpoint | None, script: bytes, send_before: float | None) -> bytes:
+        if endpoint is None:
+            raise Failed("unreachable", f"{machine} shows no address for SSH")
         connection = await self._connect(machine, endpoint)
         try:
             return await self._exchange(connection, machine, script, send_before)
