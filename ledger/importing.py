@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ledger import secrets
-from ledger.errors import Conflict, EventError, StorageError
+from ledger.errors import Conflict, EventError
 from ledger.events import Draft
 from ledger.log.store import Log
 from ledger.policy import Policy
@@ -115,6 +115,7 @@ class _Old:
     sha256: str
     mtime: int
     redacted: bool
+    machine: str | None
 
 
 def import_paths(
@@ -124,18 +125,20 @@ def import_paths(
     policy: Policy,
     paths: Iterable[str | Path],
     progress: Callable[[int, int], Any] | None = None,
+    project: str = "",
 ) -> Report:
     """Take over the handle files at `paths`, or in the folders among them; then write their projections.
 
-    A run that the log has already is left alone. `progress(done, total)` is told after each file. Raises StorageError
-    where the log or the sidecar folder refuses; what was taken over by then stands.
+    A run that the log has already is left alone. `project` is that of a GCP handle which names none.
+    `progress(done, total)` is told after each file. Raises StorageError where the log or the sidecar folder refuses;
+    what was taken over by then stands.
     """
     report = Report()
     files = [file for path in paths for file in _files(Path(path), report)]
     streams: list[str] = []
     for done, path in enumerate(files, 1):
         try:
-            old = _read(path, policy)
+            old = _read(path, policy, project)
             if _take(log, sidecars, source, policy, path, old):
                 report.taken.append(path)
                 streams.append(old.stream)
@@ -163,7 +166,7 @@ def _files(path: Path, report: Report) -> list[Path]:
     return [path]
 
 
-def _read(path: Path, policy: Policy) -> _Old:
+def _read(path: Path, policy: Policy, project: str) -> _Old:
     stream = handle_file.stream_of(path.name)
     if stream is None:
         raise Refused(
@@ -171,10 +174,7 @@ def _read(path: Path, policy: Policy) -> _Old:
             if _RETIRED in path.name
             else "is not named issue-<N>-handle.json or issue-<N>-<lane>-handle.json"
         )
-    try:
-        found = disk.look(path)
-    except StorageError as error:
-        raise Refused(f"cannot be read: {error}") from None
+    found = disk.look(path)
     if found.nothing:
         raise Refused("is not there")
     if found.broken is not None or found.file is None or found.raw is None:
@@ -197,6 +197,7 @@ def _read(path: Path, policy: Policy) -> _Old:
         sha256=hashlib.sha256(found.raw).hexdigest(),
         mtime=min(max(found.mtime or 0, 0), _LATEST),
         redacted=redacted,
+        machine=imported.read(clean, project).machine,
     )
 
 
@@ -255,7 +256,7 @@ def _is_ours(log: Log, old: _Old) -> bool:
 
 def _had(log: Log, run: Run, old: _Old) -> bool:
     """Whether the log knows already what this file tells: its machine, or the file itself."""
-    if imported.read(old.file).machine in run.machines:
+    if old.machine in run.machines:
         return True
     events = (event for event in log.read(old.stream) if event.type == "HandleImported")
     return any(event.data()["sha256"] == old.sha256 for event in events)
@@ -263,7 +264,7 @@ def _had(log: Log, run: Run, old: _Old) -> bool:
 
 def _is_free(log: Log, sidecars: SidecarFolder | None, path: Path, old: _Old) -> None:
     """Refused where its machine is another run's, or where the sidecar folder holds another handle of this run."""
-    machine = imported.read(old.file).machine
+    machine = old.machine
     rows = log.connection.query(
         "SELECT stream FROM machines WHERE machine = :machine AND stream <> :stream AND gone_at IS NULL"
         " AND claim <> 'orphan' ORDER BY stream",
@@ -297,7 +298,7 @@ def _event(sidecars: SidecarFolder | None, source: Source, policy: Policy, path:
         "redacted": old.redacted,
         "ladder": list(policy.ladder),
     }
-    machine = imported.read(old.file).machine
+    machine = old.machine
     return Draft("HandleImported", payload, source.now(), actor="import", attempt=uuid4(source), machine=machine)
 
 

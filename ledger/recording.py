@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ledger.errors import Conflict
 from ledger.events import LEDGER_STREAM, Draft, Event
@@ -39,7 +39,15 @@ def sync_policy(log: Log, settings: Settings) -> list[Event]:
     LEDGER_DATABASE_URL), only what is stated counts: a default of this process is no wish for a ledger elsewhere.
     `paused` is never taken from the settings: the brake is a person's, pulled with `ledger pause`.
     """
+    return change_policy(log, lambda now: dataclasses.replace(now, **_stated(settings)))
+
+
+def policy_in_force(log: Log, settings: Settings) -> Policy:
+    """The policy that `sync_policy` would leave, for a command that records nothing."""
+    return dataclasses.replace(log.policy(), **_stated(settings))
+
+
+def _stated(settings: Settings) -> dict[str, Any]:
     whole = settings.file is not None and settings.source("database") in (str(settings.file), "default")
     names = [name for name in FIELDS if name != "paused" and (whole or settings.source(name) != "default")]
-    wanted = {name: getattr(settings.policy, name) for name in names}
-    return change_policy(log, lambda now: dataclasses.replace(now, **wanted))
+    return {name: getattr(settings.policy, name) for name in names}

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import ledger
 from ledger.cli.output import complain
-from ledger.log.open import create_log, open_log, sqlite_path
-from ledger.source import Source, SystemSource
+from ledger.clouds.configured import open_source
+from ledger.errors import StorageError
+from ledger.opening import open_ledger
+from ledger.source import Source
 
 if TYPE_CHECKING:
+    from ledger.edges import Edges
     from ledger.log.store import Log
     from ledger.projections.files import SidecarFolder
     from ledger.settings import Settings
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 class Call:
     """One call of the command line: its common options and the edges it works with."""
 
-    source: Source = field(default_factory=SystemSource)
+    source: Source = field(default_factory=lambda: open_source(os.environ))
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
     cwd: Path | None = None
     sleep: Callable[[float], None] = time.sleep
@@ -55,32 +57,36 @@ class Call:
     @contextmanager
     def reading(self) -> Iterator[Log]:
         """The log of an existing ledger, for a command that only reads."""
-        log = open_log(self.settings().database, self.source)
-        try:
+        with open_ledger(self.settings(), self.source) as log:
             yield log
-        finally:
-            log.connection.close()
 
     @contextmanager
     def writing(self, *, create: bool = False) -> Iterator[Log]:
         """The log, for a command that writes: its policy is the settings'. `create`: made where there is none yet."""
-        from ledger.recording import sync_policy
-
-        settings = self.settings()
-        if create and not sqlite_path(settings.database).exists():
-            log = create_log(settings.database, self.source, settings.policy, ledger.__version__)
-        else:
-            log = open_log(settings.database, self.source, write=True)
-        try:
-            sync_policy(log, settings)
+        with open_ledger(self.settings(), self.source, write=True, create=create) as log:
             yield log
-        finally:
-            log.connection.close()
+
+    @contextmanager
+    def edges(self, *, write: bool = True, create: bool = False) -> Iterator[Edges]:
+        """What a command that speaks to the clouds works with."""
+        from ledger.opening import open_edges
+
+        with open_edges(self.settings(), self.source, complain, write=write, create=create) as edges:
+            yield edges
 
     def project(self, log: Log, streams: Sequence[str]) -> None:
-        """Write the sidecars of these runs, as every command does that has appended to them, and tell what is odd."""
+        """Write the sidecars of these runs, as every command does that has appended to them, and tell what is odd.
+
+        Raises StorageError where a file cannot be written: what was appended stands.
+        """
         folder = self.folder()
-        for written in folder.project(log, streams) if folder is not None else ():
+        if folder is None:
+            return
+        try:
+            done = folder.project(log, streams)
+        except StorageError as error:
+            raise StorageError(f"{error}; what you asked for is recorded, `ledger project` writes the file") from error
+        for written in done:
             if written.note:
                 complain(written.note)
 

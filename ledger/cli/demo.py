@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from ledger.cli.base import Call, Command, pass_call
 from ledger.moments import MICROS
 
 if TYPE_CHECKING:
+    from ledger.demo.healed import Replay
     from ledger.demo.stage import Stage
     from ledger.demo.story import Incident, Moment
     from ledger.invariants.audit import Breach
@@ -27,32 +29,46 @@ def demo(call: Call) -> None:
 
     #1417: a pod with four H100 GPUs was rented, nothing was ever started on it, and a person noticed the bill.
     #1776: a re-run wrote a default over a fact, and so switched off the timeout that should have saved the run.
-    At each moment: what the old handle file said, what was billed, and what `ledger audit` says. Takes seconds,
-    needs no account anywhere, leaves nothing behind.
+    First as it happened: at each moment what the old handle file said, what was billed, and what `ledger audit`
+    says. Then with the ledger polling, on simulated clouds. Takes seconds, needs no account anywhere, leaves nothing
+    behind.
 
     \b
     Examples:
       ledger demo
       ledger demo --json | jq '.moments[].open'
     """
+    from ledger.demo.healed import replays
     from ledger.demo.stage import temporary
     from ledger.demo.story import INCIDENTS
     from ledger.invariants.history import history
 
     moments = []
+    healed: list[Replay] = []
     with temporary(INCIDENTS[0].as_it_happened[0].at) as stage:
         for incident in INCIDENTS:
             if not call.json:
                 _open_act(incident)
+            told: set[str] = set()
             for moment, value, breaches in play(stage, incident):
                 moments.append({**output.iso_times(value), "open": [breach.to_json() for breach in breaches]})
                 if not call.json:
-                    _show_moment(moment, value, breaches)
+                    _show_moment(moment, value, breaches, told)
             if not call.json:
                 _paragraph(incident.lesson, "  ", "good")
+            for replay in replays(incident.issue):
+                healed.append(replay)
+                if not call.json:
+                    _show_replay(replay)
         past = history(stage.log, stage.source.now())
         if call.json:
-            return output.emit({"moments": moments, "past": [breach.to_json() for breach in past]})
+            return output.emit(
+                {
+                    "moments": moments,
+                    "with_the_ledger": [output.iso_times(replay.to_json()) for replay in healed],
+                    "past": [breach.to_json() for breach in past],
+                }
+            )
         return _close(stage, past)
 
 
@@ -132,7 +148,8 @@ def _paragraph(text: str, indent: str, style: str | None = None) -> None:
         output.say(line, style)
 
 
-def _show_moment(moment: Moment, value: dict[str, Any], breaches: list[Breach]) -> None:
+def _show_moment(moment: Moment, value: dict[str, Any], breaches: list[Breach], told: set[str]) -> None:
+    """`told`: the breaches that were explained before; they are named again, and not explained."""
     output.say()
     output.say(f"{output.when(value['at'])}  {moment.title}", "title")
     _paragraph(moment.told, "  ")
@@ -148,9 +165,38 @@ def _show_moment(moment: Moment, value: dict[str, Any], breaches: list[Breach]) 
         cost = f", {output.dollars(breach.usd_at_risk)} at risk" if breach.cost_per_hour else ""
         where = breach.run if several else breach.machine or breach.run
         output.say(f"    {breach.invariant}: {where}, since {output.when(breach.since)}{cost}", "bad")
-        _paragraph(breach.detail or breach.about, "      ")
-        _paragraph(breach.advice, "      -> ")
+        if breach.id not in told:
+            _paragraph(breach.detail or breach.about, "      ")
+            _paragraph(breach.advice, "      -> ")
+    told.update(breach.id for breach in breaches)
     return None
+
+
+def _show_replay(replay: Replay) -> None:
+    from ledger.cli.words import words
+
+    output.say()
+    output.say(f"{replay.issue}, {replay.title}", "title")
+    _paragraph(replay.told, "  ")
+    for _, group in itertools.groupby(replay.events, key=lambda event: (event.type, event.machine, event.attempt)):
+        first, *again = group
+        said = words(first)
+        more = f" ({len(again)} times more, to {output.when(again[-1].occurred_at)[11:19]})" if again else ""
+        line = f"{output.when(first.occurred_at)[11:19]}  {first.type}{': ' + said if said else ''}{more}"
+        for part in textwrap.wrap(line, _WIDTH, initial_indent="  ", subsequent_indent=" " * 12):
+            output.say(part)
+    minutes = f"{replay.idle_seconds / 60:.1f} minutes"
+    output.facts(
+        [
+            ("the handle", replay.handle),
+            (
+                "billed",
+                f"{output.dollars(replay.usd)}, of it {output.dollars(replay.idle_usd)} ({minutes}) for nothing",
+            ),
+        ]
+    )
+    breaches = ", ".join(replay.ever) or "none at any tick"
+    output.say(f"  ledger audit: {breaches}", "bad" if replay.ever else "good")
 
 
 def _of(stream: str, several: bool) -> str:

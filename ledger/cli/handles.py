@@ -39,7 +39,7 @@ def import_(call: Call, paths: tuple[Path, ...]) -> int:
     settings = call.settings()
     with call.writing(create=True) as log:
         with output.progress("importing", quiet=call.json) as step:
-            report = import_paths(log, call.folder(), call.source, log.policy(), paths, progress=step)
+            report = import_paths(log, call.folder(), call.source, log.policy(), paths, step, settings.gcp.project)
         value = _report(log, report)
         value["breaches"] = len(open_breaches(call, log, call.source.now()))
     if call.json:

@@ -15,17 +15,25 @@ from ledger.cli.base import Call, Entry, LazyGroup, common
 from ledger.cli.output import complain
 from ledger.errors import LedgerError
 
-_LOOK, _TAKE, _HAND, _KEEP = "See what is", "Take over, write", "By hand", "Keep the ledger"
+_RUN, _LOOK, _TAKE = "Rent, watch, end", "See what is", "Take over, write"
+_HAND, _KEEP = "By hand", "Keep the ledger"
 COMMANDS = {
+    "dispatch": Entry("ledger.cli.dispatch", "Rent a machine for a run and start it, or reconnect to its own.", _RUN),
+    "poll": Entry("ledger.cli.polling", "One tick, or many: look, decide, act, and tell what is wrong.", _RUN),
+    "cancel": Entry("ledger.cli.ending", "Stop a run.", _RUN),
+    "finalize": Entry("ledger.cli.ending", "A run is done: tear its machine down, retire its handle.", _RUN),
     "status": Entry("ledger.cli.reading", "Active runs, their machines and what they cost per hour.", _LOOK),
     "audit": Entry("ledger.cli.audit", "What must never be, and is: breaches, with the money at risk.", _LOOK),
     "show": Entry("ledger.cli.show", "One run: state, machines, timeline, evidence.", _LOOK),
     "log": Entry("ledger.cli.reading", "The events, oldest first.", _LOOK),
+    "reconcile": Entry("ledger.cli.reconcile", "What the clouds have against what the log has.", _LOOK),
+    "rehearse": Entry("ledger.cli.rehearse", "Scenario files against simulated clouds.", _LOOK),
     "demo": Entry("ledger.cli.demo", "Two incidents that really happened, in a temporary ledger.", _LOOK),
     "import": Entry("ledger.cli.handles", "Take over old handle files.", _TAKE, "import_"),
     "project": Entry("ledger.cli.handles", "Write the handle files from the log, or compare them.", _TAKE),
     "confirm": Entry("ledger.cli.manual", "A launch that was done by hand.", _HAND),
     "adopt": Entry("ledger.cli.manual", "Take a machine over into a run.", _HAND),
+    "end": Entry("ledger.cli.ending", "Tear one machine down by hand.", _HAND),
     "ack": Entry("ledger.cli.audit", "Say that a breach has been seen.", _HAND),
     "pause": Entry("ledger.cli.manual", "The brake: no create and no teardown until resume.", _HAND),
     "resume": Entry("ledger.cli.manual", "Let go of the brake.", _HAND),

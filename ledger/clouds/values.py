@@ -87,6 +87,20 @@ class Unresolved:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """A launch step. Idempotent on the machine: asked twice, one process."""
+
+    run: str
+    attempt: str
+    command: str
+    log_path: str
+    pid_file: str
+    env: dict[str, str] = field(default_factory=dict)
+    branch: str | None = None
+    secrets: tuple[str, ...] = ()  # names of variables of the poller's own environment
+
+
+@dataclass(frozen=True, slots=True)
 class CreateSpec:
     """What a create asks for. `marker` is `<ledger id>.<stream>.<attempt>.<try>`."""
 
@@ -100,7 +114,8 @@ class CreateSpec:
     request_id: str
     intent: str | None = None
     env: dict[str, str] = field(default_factory=dict)
-    workload: str | None = None  # what a start-up script runs (GCP)
+    workload: str | None = None
+    launch: LaunchSpec | None = None  # what a start-up script runs (GCP); None: nothing
     fence_hours: float = 168.0
 
 
@@ -110,20 +125,6 @@ class Guest:
 
     phase: str | None
     workload_started: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchSpec:
-    """A launch step. Idempotent on the machine: asked twice, one process."""
-
-    run: str
-    attempt: str
-    command: str
-    log_path: str
-    pid_file: str
-    env: dict[str, str] = field(default_factory=dict)
-    branch: str | None = None
-    secrets: tuple[str, ...] = ()  # names of variables of the poller's own environment
 
 
 @dataclass(frozen=True, slots=True)

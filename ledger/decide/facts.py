@@ -67,11 +67,24 @@ def _found(run: Run, view: View, policy: Policy) -> list[Draft]:
         drafts.append(
             provisioned(seen, view.now, marker.attempt, marker.attempt_try, intent.model, matched_by="marker")
         )
-    if run.open and run.imported is not None and not run.mine() and not run.tries() and len(view.named) == 1:
-        # An old handle that names no id: exactly one machine bears its name, and it was there before the ledger.
-        seen = view.named[0]
-        drafts.append(provisioned(seen, view.now, run.attempts[0], 1, None, matched_by="import"))
+    nameless = _nameless(run, view)
+    if nameless is not None:
+        drafts.append(provisioned(nameless, view.now, run.attempts[0], 1, None, matched_by="import"))
     return drafts
+
+
+def _nameless(run: Run, view: View) -> Seen | None:
+    """The machine of an old handle that names no id which the ledger could use: the one that bears its name.
+
+    Not where several do, nor where the file says another instance id: same name, another id donates nothing.
+    """
+    if not run.open or run.imported is None or run.mine() or run.tries() or len(view.named) != 1 or not run.attempts:
+        return None
+    seen = view.named[0]
+    job = run.imported.get("job_id")
+    if seen.backend != run.backend or (run.backend == "gcp" and job and not seen.machine.endswith(f"/{job}")):
+        return None
+    return seen
 
 
 def provisioned(
@@ -249,8 +262,10 @@ def orphan_draft(seen: Seen, view: View, *, workload: bool | None) -> Draft:
 
 def _orphans(run: Run, view: View, policy: Policy) -> list[Draft]:
     drafts = []
-    adopted = run.open and run.imported is not None and not run.mine() and not run.tries() and len(view.named) == 1
-    for seen in [] if adopted else view.named:
+    adopted = _nameless(run, view)
+    for seen in view.named:
+        if seen is adopted:
+            continue
         known = run.machines.get(seen.machine)
         if known is not None and known.claim != "orphan":
             continue

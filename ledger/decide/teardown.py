@@ -138,12 +138,12 @@ def request(run: Run, view: View, policy: Policy) -> Step | None:
     if not view.may_end or not view.may_call:
         return None
     for machine, reason, evidence in unwanted(run, view, policy):
-        if protected(machine, view, policy):
+        if protected(machine, view, policy) or _may_be_kept(run, machine, view):
             continue
         if view.read_well(machine.id, machine.backend, machine.account) or reason in ("cancelled", "redispatched"):
             return Step((teardown_draft(machine, view, reason, evidence),), Delete(machine.id), why=reason)
     for machine in run.machines.values():
-        if due_again(machine, view) and not protected(machine, view, policy):
+        if due_again(machine, view) and not protected(machine, view, policy) and not _may_be_kept(run, machine, view):
             reason = machine.teardown_reason or "again"
             draft = teardown_draft(machine, view, reason, (machine.teardown_first_pos,))
             return Step((draft,), Delete(machine.id), why=f"{reason}, again")
@@ -164,6 +164,15 @@ def due_again(machine: Machine, view: View) -> bool:
         return view.now >= step.requested_at + wait
     # No failure on record: it was accepted, or its sender died. Only a sight of it says that it is still there.
     return seen is not None and view.now >= max(step.deadline, step.requested_at + wait)
+
+
+def _may_be_kept(run: Run, machine: Machine, view: View) -> bool:
+    """Whether it is a pod that nobody could look at now, and that may say KEEP_RUNNING=1."""
+    if machine.backend != "runpod" or machine.id in view.seen:
+        return False
+    pins = run.opened.get("env_pins") or {}
+    ours = machine.claim == "ours" and machine.generation == run.generation
+    return not ours or pins.get("KEEP_RUNNING") == "1"
 
 
 def protected(machine: Machine, view: View, policy: Policy) -> bool:

@@ -158,7 +158,7 @@ def state_breaches(
     for invariant in of_kind("state"):
         if only is not None and invariant.id not in only:
             continue
-        if from_the_log and invariant.id == "lossy-projection":
+        if from_the_log and invariant.id in ("stale-fact", "lossy-projection"):
             connection.execute(handles.NO_FILES)
             connection.execute(handles.FILES_OF_LOG)
         for row in connection.query(invariant.sql, bounds):

@@ -31,7 +31,7 @@ ATTEMPT_LEAK = Invariant(
             AND NOT (d.reason = 'boot_loop' AND e.type = 'FailoverDecided' AND e.stream = d.stream)
         GROUP BY d.position, d.stream, d.generation, d.attempt, d.machine, d.at, d.type, d.reason
     """,
-    advice="see with `ledger show` {run} whether what was decided still holds for {machine}, then `ledger ack` it",
+    advice="see with `ledger show {run}` whether what was decided still holds for {machine}, then `ledger ack` it",
 )
 
 _SEEN = f"FROM {_CITED} WHERE v.decision = d.position"
@@ -63,7 +63,7 @@ THIN_EVIDENCE = Invariant(
                 OR (NOT EXISTS (SELECT 1 {_SEEN})
                     AND (d.type = 'FailoverDecided' OR d.reason NOT IN ({_REASONS}))))
     """,
-    advice="see with `ledger show` {run} whether {machine} was well when it was left, then `ledger ack` it",
+    advice="see with `ledger show {run}` whether {machine} was well when it was left, then `ledger ack` it",
 )
 
 SKIPPED_RUNG = Invariant(
@@ -111,7 +111,7 @@ UNPROBED_FAILURE = Invariant(
         FROM decisions d
         WHERE {_RANGE} AND d.type = 'LaunchFailed' AND d.probe IS NULL
     """,
-    advice="probe {machine}: `ledger confirm` {run} if its workload runs after all",
+    advice="probe {machine}: `ledger confirm {run}` if its workload runs after all",
 )
 
 ILLEGAL_TRANSITION = Invariant(

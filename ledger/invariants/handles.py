@@ -29,7 +29,7 @@ DANGLING_HANDLE = Invariant(
             AND (m.gone_at IS NOT NULL OR m.absent_at IS NOT NULL OR {_AT_REST})
             AND (r.failover_pos IS NULL OR (r.failover_queued = 0 AND {_BOUND} <= :now))
     """,
-    advice="`ledger poll` {run}: its handle names {machine}, which is not there to run anything",
+    advice="`ledger poll {run}`: its handle names {machine}, which is not there to run anything",
 )
 
 FAILOVER_OVERDUE = Invariant(
@@ -49,7 +49,7 @@ FAILOVER_OVERDUE = Invariant(
         WHERE r.active = 1 AND r.stage = 'open' AND r.failover_pos IS NOT NULL AND r.failover_queued = 0
             AND {_BOUND} <= :now
     """,
-    advice="`ledger poll` {run} and read what it says; `ledger cancel` it if nothing moves",
+    advice="`ledger poll {run}` and read what it says; `ledger cancel` it if nothing moves",
 )
 
 STALE_FACT = Invariant(
@@ -71,8 +71,9 @@ STALE_FACT = Invariant(
         FROM runs r JOIN machines m ON m.machine = r.handle_machine AND m.stream = r.stream
         WHERE r.active = 1 AND m.stale_at IS NOT NULL
             AND (m.model <> m.handle_model OR m.zone <> m.handle_zone OR m.ports <> m.handle_ports)
+            AND NOT EXISTS (SELECT 1 FROM sidecar_files f WHERE f.stream = r.stream AND f.wanted = f.found)
     """,
-    advice="dispatch {run} again: the reconnect takes what {machine} says into the handle",
+    advice="`ledger project {run}` writes into the handle what was seen of {machine}",
 )
 
 # What is looked for in the audit's temporary table: what each file should hold, and what it holds.
@@ -80,11 +81,17 @@ FILES = """CREATE TEMPORARY TABLE IF NOT EXISTS sidecar_files
     (stream TEXT NOT NULL PRIMARY KEY, wanted TEXT, found TEXT, since BIGINT)"""
 NO_FILES = "DELETE FROM sidecar_files"
 ADD_FILE = "INSERT INTO sidecar_files VALUES (:stream, :wanted, :found, :since)"
-# Without the files the log alone is asked: an edit of what the ledger owns, and nothing after it.
+# Without the files the log alone is asked: what was edited or seen last has not been written into the file yet; once
+# something comes after it, it has, for every command ends with the sidecars.
 FILES_OF_LOG = """
     INSERT INTO sidecar_files
     SELECT r.stream, 'as the log has it', 'edited', r.edited_at FROM runs r
     WHERE r.active = 1 AND r.edited_owned > 0 AND r.edited_pos = r.position
+    UNION ALL
+    SELECT r.stream, 'as the log has it', 'as the log has it', m.stale_at
+    FROM runs r JOIN machines m ON m.machine = r.handle_machine AND m.stream = r.stream
+    WHERE r.active = 1 AND m.stale_at IS NOT NULL AND m.stale_pos <> r.position
+        AND NOT (r.edited_owned > 0 AND r.edited_pos = r.position)
 """
 LOSSY_PROJECTION = Invariant(
     id="lossy-projection",
@@ -103,5 +110,5 @@ LOSSY_PROJECTION = Invariant(
         WHERE (f.wanted IS NULL AND f.found IS NOT NULL) OR (f.wanted IS NOT NULL AND f.found IS NULL)
             OR f.wanted <> f.found
     """,
-    advice="`ledger project` {run} writes its sidecar as the log has it",
+    advice="`ledger project {run}` writes its sidecar as the log has it",
 )

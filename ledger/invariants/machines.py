@@ -18,7 +18,7 @@ UNLAUNCHED = Invariant(
         WHERE {BILLED} AND m.launched_at IS NULL AND m.claim <> 'orphan'
             AND m.bound_began + :launch_confirm <= :now
     """,
-    advice="look at {machine}: `ledger confirm` {run} if its workload runs, else `ledger end {machine}`",
+    advice="look at {machine}: `ledger confirm {run}` if its workload runs, else `ledger end {machine}`",
 )
 
 # One row for the machine that came later, beside the newest of those that were billed before it.
@@ -117,7 +117,7 @@ STALLED_RUN = Invariant(
             AND m.left_at IS NULL AND m.teardown_at IS NULL
             AND (({_HELD}) OR (m.launched_at IS NOT NULL AND (({_NO_LINE}) OR ({_OVER_BUDGET}) OR ({_UNREACHED}))))
     """,
-    advice="look at the log and the processes on {machine}; `ledger cancel` {run} if it will not go on",
+    advice="look at the log and the processes on {machine}; `ledger cancel {run}` if it will not go on",
 )
 
 _OVERSTAYED = "m.ended_at + :done_grace + :teardown_confirm"

@@ -35,13 +35,17 @@ def command_of(run: Run) -> str:
 
 def launch_spec(run: Run, machine: Machine) -> LaunchSpec:
     """The launch and the probe of this run on this machine."""
+    return _launch(run, machine.attempt or "")
+
+
+def _launch(run: Run, attempt: str) -> LaunchSpec:
     pinned = pins(run)
     env = pinned.get("env_pins")
     branch = pinned.get("repo_branch")
     named = pinned.get("secrets")
     return LaunchSpec(
         run=run.stream,
-        attempt=machine.attempt or "",
+        attempt=attempt,
         command=command_of(run),
         log_path=f"/workspace/logs/issue-{run.issue}.log",
         pid_file=f"/workspace/logs/issue-{run.issue}.pid",
@@ -71,5 +75,6 @@ def create_spec(run: Run, intent: Intent, ledger_id: str, policy: Policy, kinds:
         intent=name if isinstance(name, str) else None,
         env={str(k): str(v) for k, v in env.items()} if isinstance(env, dict) else {},
         workload=command_of(run) or None,
+        launch=_launch(run, intent.attempt) if command_of(run) else None,
         fence_hours=policy.fence_hours,
     )

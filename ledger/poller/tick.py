@@ -50,18 +50,23 @@ class Tick:
     observation: Observation
     may_end: bool = True
     steady_clock: bool = True
+    clock_error: int = 0  # what this clock is ahead of the clouds', where that is too much to be believed
     call_cap: float = float("inf")  # seconds that one call may take at most
 
     def left(self) -> float:
         """Seconds that are left for calls."""
         return self.ends_at - RESERVE_SECONDS - self.edges.source.steady()
 
+    def now(self) -> int:
+        """The moment of what is recorded now: this clock's, or the clouds' where this one cannot be believed."""
+        return self.edges.source.now() - self.clock_error
+
     def view(self, stream: str, **rest: Any) -> View:
         """What a decision on one run may see now."""
         rest.setdefault("call_deadline", micros(self.policy.tick_deadline_seconds))
         return replace(
             self.observation.view(stream),
-            now=self.edges.source.now(),
+            now=self.now(),
             ledger_id=self.edges.log.ledger_id(),
             holder=self.edges.holder,
             rent=self.edges.rent,
@@ -152,6 +157,7 @@ def _mind_the_clock(frame: Tick) -> None:
         return
     frame.steady_clock = False
     frame.may_end = False
+    frame.clock_error = skew
     frame.edges.say(
         f"this clock is {skew / 1e6:+.0f} s off the clouds' (max_clock_skew_seconds"
         f" {frame.policy.max_clock_skew_seconds:.0f}): nothing is decided or ended; set the clock"
@@ -209,7 +215,7 @@ def _inventory(
     complete = listing is not None and listing.complete
     machines = sorted(seen.machine for seen in listing.machines) if listing else []
     drafts = []
-    now = frame.observation.at
+    now = frame.observation.at - frame.clock_error
     due = state.read_at is None or now - state.read_at >= micros(INVENTORY_SECONDS)
     changed = complete != state.complete or (complete and tuple(machines) != state.machines)
     if due or changed:

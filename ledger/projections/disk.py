@@ -53,7 +53,7 @@ class Found:
 
 
 def look(path: Path) -> Found:
-    """What lies at `path`, followed where it is a link. Raises StorageError where it may not be read."""
+    """What lies at `path`, followed where it is a link. What cannot be read is broken, and says why."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -67,7 +67,7 @@ def look(path: Path) -> Found:
     except OSError as error:
         if error.errno == errno.ELOOP:
             return Found(broken="is a link that leads to itself")
-        raise for_people(error, path) from error
+        return Found(broken=f"cannot be read: {error.strerror or error}")
     try:
         value = loads(raw.decode("utf-8"))
     except UnicodeDecodeError:
@@ -117,13 +117,11 @@ def keep_aside(path: Path, word: str) -> Path:
     while os.path.lexists(aside := path.with_name(f"{path.name}.{word}-{n}")):
         n += 1
     try:
-        if path.is_file():
-            # A second name, so that there is no moment without a sidecar.
-            os.link(path, aside)
-        else:
-            path.rename(aside)
-    except OSError as error:
-        raise for_people(error, path) from error
+        # A second name, so that there is no moment without a sidecar.
+        os.link(path, aside, follow_symlinks=False)
+    except OSError:
+        # A folder has no second name, nor has anything on some disks.
+        rename(path, aside)
     return aside
 
 

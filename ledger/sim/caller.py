@@ -3,10 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from ledger.sim.rules import Rules
-from ledger.sim.schedule import Killed, Process, Schedule
+from ledger.sim.schedule import Killed
 from ledger.source import Source
+
+
+class Timeline(Protocol):
+    """What a door asks of virtual time: `ledger.sim.schedule.Schedule`, or a clock that a test sets."""
+
+    @property
+    def now(self) -> int:
+        """Microseconds after the scenario's start."""
+
+    def yield_point(self) -> None:
+        """Another process may go on here."""
+
+    def stand_still(self, micros: int) -> None:
+        """The whole process stands still so long."""
+
+    def park(self, micros: int) -> None:
+        """The call takes so long."""
+
+
+class Who(Protocol):
+    """The process that calls: its name, and its number if it is a poller."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def poller(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +42,8 @@ class Caller:
     """A process on virtual time. The way of a call is the same at every door; only what carries it differs."""
 
     rules: Rules
-    schedule: Schedule
-    process: Process
+    schedule: Timeline
+    process: Who
     source: Source
 
     def sends(self, backend: str, call: str, send_before: float | None = None) -> bool:

@@ -25,12 +25,11 @@ from ledger.clouds.values import (
 )
 from ledger.moments import MICROS
 from ledger.sim import machine as read
-from ledger.sim.caller import Caller
+from ledger.sim.caller import Caller, Timeline, Who
 from ledger.sim.carry import ACCOUNTS, carry_out, delete, shown, zones
 from ledger.sim.history import Sight
 from ledger.sim.machine import Machine
 from ledger.sim.rules import Rules, Ruling
-from ledger.sim.schedule import Process, Schedule
 from ledger.sim.schema import OTHER_ACCOUNT, CallRule
 from ledger.sim.world import NameTaken, World
 from ledger.source import Source
@@ -58,7 +57,7 @@ class SimCloud:
     """One account of one simulated cloud, as one process of the ledger reaches it: a `ledger.clouds.port.Cloud`."""
 
     def __init__(
-        self, backend: str, world: World, rules: Rules, schedule: Schedule, process: Process, source: Source
+        self, backend: str, world: World, rules: Rules, schedule: Timeline, process: Who, source: Source
     ) -> None:
         self.backend = backend
         self.account = ACCOUNTS[backend]

@@ -352,6 +352,33 @@ class _Maker:
             cloud = self._cloud()
             call = self.chance.choice((*schema.CALLS_OF[cloud], "create", "create", "delete", "list"))
             self._add("calls", **(self._create(cloud) if call == "create" else self._answer(cloud, call)))
+        if self._maybe(0.25):
+            self._blind()
+        if self._maybe(0.15):
+            self._silent()
+
+    def _blind(self) -> None:
+        """Reads that agree on what is not so: a list that lacks a machine while a describe of it fails or lies."""
+        cloud = self._cloud()
+        begin = self._when()
+        window = {"from": begin, "to": begin + self.chance.choice((61, 130, 300))}
+        listed = self.chance.choice(("partial", "stale", "empty", "other_account", "error"))
+        described = self.chance.choice(("not_found", "other_account", "error", "ok"))
+        lag = self.chance.choice((60, 300)) if listed == "stale" else None
+        self._add("calls", cloud=cloud, call="list", **window, answer=listed, lag=lag)
+        self._add("calls", cloud=cloud, call="describe", **window, answer=described)
+
+    def _silent(self) -> None:
+        """A create that nobody hears of, and lists that do not show what it made until its time is over."""
+        cloud = self._cloud()
+        nth = self.chance.choice((1, 1, 2))
+        effect = self.chance.choice(("done", "done", "twice", {"late": self.chance.choice((30, 150, 300))}))
+        self._add("calls", cloud=cloud, call="create", nth=nth, answer="timeout", effect=effect)
+        listed = self.chance.choice(("partial", "stale", "error", "timeout", "malformed"))
+        lag = self.chance.choice((200, 500)) if listed == "stale" else None
+        begin = self.chance.choice((1, 60, 240))
+        until = begin + self.chance.choice((130, 250, 400))
+        self._add("calls", cloud=cloud, call="list", begin=begin, to=until, answer=listed, lag=lag)
 
     def _selector(self, cloud: str) -> Row:
         if self._maybe(0.55):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ from ledger.decide.view import Rent
 from ledger.edges import Edges
 from ledger.errors import LedgerError
 from ledger.events import Event, run_stream
+from ledger.importing import import_paths
 from ledger.invariants.audit import audit
-from ledger.log.open import create_log, open_log
+from ledger.log.open import create_log, migrate, open_log
+from ledger.log.sqlite import SqliteConnection
 from ledger.log.store import Hooks, Log
 from ledger.poller import manual
 from ledger.poller.dispatch import Request, dispatch
@@ -28,6 +32,20 @@ from ledger.sim.truths import Proof
 from ledger.source import Source
 
 GCP_ACCOUNT = "example-gpu-project"
+
+
+@cache
+def _migrated() -> bytes:
+    """An empty database with the schema, made once a process: migrations take longer than a short rehearsal."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.db"
+        connection = SqliteConnection(path)
+        try:
+            migrate(connection)
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            connection.close()
+        return path.read_bytes()
 
 
 def _done(_: object) -> int:
@@ -51,10 +69,13 @@ class TheLedger:
         self.sidecars = folder / "handles"
         self.sidecars.mkdir(exist_ok=True)
         self.scenario = scenario
+        (folder / "ledger.db").write_bytes(_migrated())
         self.log = create_log(self.url, source, scenario.policy, ledger.__version__)
         self.ledger_id = self.log.ledger_id()
         self._opened: list[Log] = []
+        self._folder = SidecarFolder(self.sidecars)
         self._acknowledged: set[str] = set()
+        self._right_at: int | None = None
 
     def edges(self, bench: Bench) -> Edges:
         """The edges of one process: its own connection, clouds and hooks."""
@@ -83,7 +104,7 @@ class TheLedger:
 
     def import_sidecars(self, edges: Edges, files: Sequence[Path]) -> None:
         """`ledger import FILE...`"""
-        raise NotImplementedError
+        import_paths(edges.log, edges.sidecars, edges.source, self.scenario.policy, files, project=GCP_ACCOUNT)
 
     def dispatch(self, edges: Edges, row: Dispatch) -> int:
         """`ledger dispatch`."""
@@ -120,7 +141,7 @@ class TheLedger:
 
     def audit(self, now: int) -> set[str]:
         """The open invariants."""
-        files = SidecarFolder(self.sidecars).rows(self.log)
+        files = self._folder.rows(self.log)
         return {breach.invariant for breach in audit(self.log, now, files)}
 
     def events(self) -> Sequence[Mapping[str, Any]]:
@@ -137,7 +158,12 @@ class TheLedger:
 
     def wrong_files(self) -> Mapping[str, str]:
         """Active sidecars that are not as the log has it."""
-        return {}
+        position = self.log.connection.query("SELECT max(position) FROM events")[0][0]
+        if position != self._right_at:
+            wrong = {found.path.name: found.kind for found in self._folder.check(self.log)}
+            self._right_at = None if wrong else position
+            return wrong
+        return {}  # nothing has happened since they were right
 
     def proof(self) -> Proof:
         """What the universal truths need of the ledger."""

@@ -139,7 +139,7 @@ class Outcome:
         return {
             "scenario": self.scenario,
             "held": self.held,
-            "failures": [told.to_json() for told in (*self.failures, *self.truths)],
+            "failures": [f.to_json() for f in self.failures] + [t.to_json() for t in self.truths],
             "events": [dict(event) for event in self.facts.events],
             "handles": {
                 name.removesuffix("-handle.json"): self.facts.handles.get(name)

@@ -114,7 +114,7 @@ def _gcp(file: dict[str, Any], extra: dict[str, Any], job: str | None, default: 
         name=str(file.get("pod_name") or ""),
         zone=zone,
         model=model,
-        rung=f"gcp:{model or 'STANDARD'}",
+        rung=f"gcp:{model}" if model else None,  # which rung is not known, until the cloud says the model
         started_at=_micros(launched_ts) or _stamp(_GCP_ATTEMPT, extra.get("attempt_id")),
         status=status,
         status_at=at,

@@ -118,7 +118,7 @@ def observe(machine: Machine, event: Event, payload: dict[str, Any]) -> None:
     if suspect:
         machine.suspects.append((position, at))
     machine.suspect = suspect
-    machine.model = payload.get("provisioning_model") or machine.model
+    _model(machine, payload)
     machine.zone = payload.get("zone") or machine.zone
     if payload.get("cost_per_hour") is not None:
         machine.cost_per_hour = payload["cost_per_hour"]
@@ -141,6 +141,12 @@ def compare_handle(machine: Machine, at: int, position: int) -> None:
         machine.stale_at = None
     elif machine.stale_at is None:
         machine.stale_at, machine.stale_pos = at, position
+
+
+def _model(machine: Machine, payload: dict[str, Any]) -> None:
+    machine.model = payload.get("provisioning_model") or machine.model
+    if machine.rung is None and machine.backend == "gcp" and machine.model:
+        machine.rung = f"gcp:{machine.model}"  # an old handle that did not say on which rung it was
 
 
 def _ports(machine: Machine, ports: str | None, at: int, position: int) -> None:
@@ -228,7 +234,7 @@ def _reconnect_observed(run: Run, event: Event, payload: dict[str, Any]) -> None
         machine.status_at_reconnect = payload["status"]
     machine.observed = True
     machine.reconnected = True
-    machine.model = payload.get("provisioning_model") or machine.model
+    _model(machine, payload)
     machine.zone = payload.get("zone") or machine.zone
     machine.handle_model = machine.model or machine.handle_model
     machine.handle_zone = machine.zone or machine.handle_zone
@@ -297,7 +303,7 @@ def _orphan_observed(run: Run, event: Event, payload: dict[str, Any]) -> None:
     if event.machine and event.machine not in run.machines:
         run.machines[event.machine] = Machine(id=event.machine, generation=run.generation, backend=payload["backend"])
     machine = _enter(run, event)
-    if machine is not None and machine.stage == "orphan":
+    if machine is not None and (machine.stage == "orphan" or machine.claim == "orphan"):
         orphan(machine, event, payload)
 
 

@@ -88,7 +88,9 @@ def _took_over(machine: Machine, old: imported.OldHandle, event: Event, generati
     machine.generation = generation
     machine.claim = "import"
     machine.attempt = event.attempt
-    machine.account, machine.name, machine.zone, machine.rung = old.account, old.name, old.zone, old.rung
+    # The import may have filled in the project of a file that names none; the machine's id has it.
+    account = machine.id.removeprefix("gcp:").split("/")[0] if old.backend == "gcp" else old.account
+    machine.account, machine.name, machine.zone, machine.rung = account, old.name, old.zone, old.rung
     machine.handle_model, machine.handle_zone = old.model, old.zone
     machine.known_at, machine.known_pos = event.occurred_at, event.position
     machine.created_at = old.started_at

@@ -90,6 +90,7 @@ MACHINE: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "FailoverDecided": ("leaving", "torn down and left in one breath"),
         "LaunchConfirmed": ("leaving", "a late sign of life"),
         "WorkloadEnded": ("leaving", "its workload was seen to end on the way out"),
+        "OrphanObserved": ("leaving", "an orphan on its way out is still there, or another poller had just seen it"),
     },
     "gone": {
         "TornDown": ("gone", "seen gone by two pollers"),

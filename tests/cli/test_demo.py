@@ -57,6 +57,19 @@ def test_what_is_past_is_kept(told: Any) -> None:
     assert {("unlaunched-machine", "issue-1417"), ("queue-overdue", "issue-1776")} <= past
 
 
+def test_with_the_ledger_the_same_nights_end_well(told: Any) -> None:
+    healed, hopeless, reconnected = told["with_the_ledger"]
+    assert all(replay["held"] for replay in told["with_the_ledger"])
+    assert [replay["breaches_open"] for replay in told["with_the_ledger"]] == [[], [], []]
+    assert healed["handle"] == "runpod, pod-1417, running"
+    assert healed["seconds_with_nothing_on_it"] <= 150
+    assert healed["events"][-1]["type"] == "Repointed"
+    assert hopeless["events"][-1]["type"] == "RunClosed"
+    assert hopeless["seconds_with_nothing_on_it"] <= 1920
+    assert hopeless["usd_with_nothing_on_it"] == pytest.approx(11.96 * hopeless["seconds_with_nothing_on_it"] / 3600)
+    assert reconnected["handle"] == "runpod, pod-1776, running"
+
+
 def test_piped_it_is_plain_text_that_fits_a_terminal(bare: Cli) -> None:
     out = bare("demo").out
     assert "\x1b" not in out

@@ -164,11 +164,13 @@ def test_a_broken_sidecar_is_refused_by_name_and_the_rest_imported(cli: Cli) -> 
 def test_a_file_in_the_place_of_the_sidecar_folder(cli: Cli) -> None:
     cli.handles.rmdir()
     cli.handles.write_text("not a folder", encoding="utf-8")
-    result = cli("import", SAMPLES / "issue-1417-handle.json")
-    _one_line(result, str(cli.handles))
+    _one_line(cli("import", SAMPLES / "issue-1417-handle.json"), str(cli.handles))
+    cli("import", SAMPLES / "issue-1417-handle.json", "--sidecars", cli.folder / "other")
+    _one_line(cli("confirm", "1417", "--pid", "1"), str(cli.handles), "is recorded, `ledger project` writes the file")
+    assert cli.events("issue-1417")[-1].type == "LaunchConfirmed"
     cli.handles.unlink()
-    cli.handles.mkdir()
     assert cli("project").status == 0, "what was recorded is projected later"
+    assert (cli.handles / "issue-1417-handle.json").is_file()
 
 
 def test_a_full_disk_under_the_database(taken: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ SPEC = replace(LAUNCH, log_path="/workspace/logs/issue-1.log", pid_file="/worksp
 
 
 class OverSsh:
-    """A cloud whose control plane is the in-process one and whose SSH is the wire's, as the adapters put them together."""
+    """A cloud whose control plane is the in-process one and whose SSH is the wire's."""
 
     def __init__(self, inner: Cloud, virtual: VirtualShell) -> None:
         self.backend, self.account = inner.backend, inner.account
@@ -130,7 +130,7 @@ def test_a_machine_says_the_same_over_ssh_as_in_process(wire: Wire, backend: str
         def launch(cloud: Cloud = cloud) -> Any:
             return cloud.launch(machine, SPEC, send_before=LATE, timeout=20)
 
-        steps = {0: probe, 10: probe, 35: launch, 36: probe, 58: launch, 60: probe, 99: probe, 100: probe, 160: probe}
+        steps: dict[float, Any] = {0: probe, 10: probe, 35: launch, 36: probe, 58: launch, 60: probe, 99: probe, 100: probe, 160: probe}
         if backend == "gcp":
             steps = {when: step for when, step in steps.items() if step is not launch}
         answers = scene.at(

@@ -239,10 +239,10 @@ CASES = [
     Case(
         "stale-fact",
         "the ports",
-        [*ON_POD, observed(100, ports="1.2.3.4:22"), observed(200, ports="1.2.3.4:23"), observed(300, gpus="busy")],
+        [*ON_POD, observed(100, ports="1.2.3.4:22"), observed(200, ports="1.2.3.4:23")],
         300,
         200,
-        [2, 4, 5],
+        [2, 4],
         4.0 * 100 / 3600,
         [observed(400, ports="1.2.3.4:22")],
         near=[*ON_POD, observed(100, ports="1.2.3.4:22"), observed(200, ports="")],

@@ -427,6 +427,25 @@ def test_one_file_that_cannot_be_written_stops_no_other(
     ]
 
 
+def test_a_file_that_cannot_be_read_stops_no_audit_and_is_moved_aside(
+    log: Log, folder: SidecarFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued(log)
+    folder.project(log)
+
+    def refuse(*_: Any, **__: Any) -> bytes:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", refuse)
+        patch.setattr(os, "link", refuse)  # as where the file is another user's
+        assert [row.wanted == row.found for row in folder.rows(log)] == [False]
+        assert "cannot be read: Permission denied" in folder.check(log)[0].detail
+        assert [w.action for w in folder.project(log)] == ["set right"]
+    assert (folder.path / f"{NAME}.broken-1").is_file()
+    quiet(folder, log)
+
+
 def test_a_folder_that_is_none(log: Log, tmp_path: Path) -> None:
     queued(log)
     (tmp_path / "file").write_text("")

@@ -114,6 +114,12 @@ class Small:
     def runs(self) -> Mapping[str, tuple[str, str | None]]:
         return {"issue-1": ("active", None)}
 
+    def wrong_files(self) -> Mapping[str, str]:
+        return {}
+
+    def proof(self) -> None:
+        return None
+
     def close(self) -> None:
         self.closed = True
 

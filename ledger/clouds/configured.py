@@ -1,0 +1,63 @@
+"""The clouds that the settings name, each opened when a command first needs one; and the clock that goes with them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ledger.clouds.port import Cloud
+from ledger.errors import LedgerError
+from ledger.source import Source, SystemSource
+
+if TYPE_CHECKING:
+    from ledger.settings import Settings
+
+SIMULATED = "LEDGER_SIM"
+_ADAPTERS = {"gcp": "GCP", "runpod": "RunPod"}
+
+
+def open_source(env: Mapping[str, str]) -> Source:
+    """This machine's clock and chance; under `LEDGER_SIM` the clock of that simulated world. Raises LedgerError."""
+    if env.get(SIMULATED):
+        from ledger.sim.remote import RemoteSource, RemoteWorld
+
+        return RemoteSource(RemoteWorld(env[SIMULATED]))
+    return SystemSource()
+
+
+def open_clouds(settings: Settings, source: Source, say: Callable[[str], Any]) -> list[Cloud]:
+    """One cloud an account, for a source of `open_source`. Nothing is sent yet.
+
+    Under `LEDGER_SIM` the accounts of the simulated world; else GCP where a project is set, and RunPod. One that
+    cannot be opened (a missing key) is told in one line and left out. Raises LedgerError where none is left.
+    """
+    world = getattr(source, "world", None)
+    if world is not None:
+        return list(world.clouds())
+    clouds: list[Cloud] = []
+    failed: list[str] = []
+    for backend in (["gcp"] if settings.gcp.project else []) + ["runpod"]:
+        try:
+            clouds.append(_adapter(backend).open_cloud(settings, source))
+        except LedgerError as error:
+            failed.append(str(error))
+    if not clouds:
+        no_project = "" if settings.gcp.project else "no GCP project is set ([gcp] project in ledger.toml); "
+        raise LedgerError(f"no cloud can be reached: {no_project}{'; '.join(failed)}")
+    for line in failed:
+        say(f"{line}; it is left out")
+    return clouds
+
+
+def _adapter(backend: str) -> Any:
+    try:
+        return importlib.import_module(f"ledger.clouds.{backend}")
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("ledger."):
+            raise LedgerError(
+                f"{_ADAPTERS[backend]} needs the library {error.name}; install handle-ledger with its clouds"
+            ) from None
+        raise LedgerError(
+            f"this version does not speak to {_ADAPTERS[backend]} yet; {SIMULATED} names a simulated world"
+        ) from None
