@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,10 @@ class Wire:
         self.keys = HostKeys()
         self.said: list[str] = []
         self.servers: list[SshServer] = []
+
+    def doors(self, backend: str) -> list[Callable[[Scene], Cloud]]:
+        """The ways to a scene: in process, and over SSH."""
+        return [lambda scene: scene.gcp if backend == "gcp" else scene.runpod, lambda scene: self.reach(scene, backend)]
 
     def reach(self, scene: Scene, backend: str = "runpod") -> Cloud:
         gate = Gate(scene.world, scene.rules, lambda: scene.schedule.now)
@@ -120,7 +125,7 @@ def test_a_machine_says_the_same_over_ssh_as_in_process(wire: Wire, backend: str
     else:
         text = text.replace("TERMINATED", "EXITED").replace(", phase: workload", ", gpu_util: 1")
     given = []
-    for reach in (lambda scene: scene.gcp if backend == "gcp" else scene.runpod, lambda s: wire.reach(s, backend)):
+    for reach in wire.doors(backend):
         scene = Scene(THERE + text)
         cloud = reach(scene)
 
@@ -130,7 +135,17 @@ def test_a_machine_says_the_same_over_ssh_as_in_process(wire: Wire, backend: str
         def launch(cloud: Cloud = cloud) -> Any:
             return cloud.launch(machine, SPEC, send_before=LATE, timeout=20)
 
-        steps: dict[float, Any] = {0: probe, 10: probe, 35: launch, 36: probe, 58: launch, 60: probe, 99: probe, 100: probe, 160: probe}
+        steps: dict[float, Any] = {
+            0: probe,
+            10: probe,
+            35: launch,
+            36: probe,
+            58: launch,
+            60: probe,
+            99: probe,
+            100: probe,
+            160: probe,
+        }
         if backend == "gcp":
             steps = {when: step for when, step in steps.items() if step is not launch}
         answers = scene.at(
@@ -152,7 +167,7 @@ ANSWERS = ("ok", "timeout", "reset", "unauthorized", "not_found", "malformed", "
 def test_a_launch_under_every_rule(wire: Wire, answer: str, effect: str) -> None:
     rule = f"calls: [{{cloud: runpod, call: launch, answer: {answer}, takes: 5, effect: {effect}}}]"
     given = []
-    for reach in (lambda scene: scene.runpod, wire.reach):
+    for reach in wire.doors("runpod"):
         scene = Scene(THERE + rule)
         cloud = reach(scene)
         numbers: list[Any] = []
@@ -162,7 +177,7 @@ def test_a_launch_under_every_rule(wire: Wire, answer: str, effect: str) -> None
 
         answers = scene.at(
             {
-                40: lambda cloud=cloud: cloud.launch(POD, SPEC, send_before=LATE, timeout=20),
+                40: partial(cloud.launch, POD, SPEC, send_before=LATE, timeout=20),
                 79: look,
                 100: look,
             }
@@ -176,7 +191,7 @@ def test_a_launch_under_every_rule(wire: Wire, answer: str, effect: str) -> None
 def test_a_probe_under_every_rule(wire: Wire, answer: str, takes: int) -> None:
     rule = f"calls: [{{cloud: gcp, call: probe, nth: 2, answer: {answer}, takes: {takes}}}]"
     given = []
-    for reach in (lambda scene: scene.gcp, lambda scene: wire.reach(scene, "gcp")):
+    for reach in wire.doors("gcp"):
         scene = Scene(THERE + rule)
         cloud = reach(scene)
         ends: list[Any] = []
@@ -208,7 +223,7 @@ def test_the_same_machine_has_the_same_host_key_in_every_rehearsal(wire: Wire) -
     for _ in range(2):
         scene = Scene(THERE)
         cloud = wire.reach(scene)
-        assert isinstance(scene.at({40: lambda cloud=cloud: cloud.probe(POD, SPEC, timeout=20)})[0], Probe)
+        assert isinstance(scene.at({40: partial(cloud.probe, POD, SPEC, timeout=20)})[0], Probe)
     assert len(wire.keys) == 1
     assert wire.keys[POD] in host_key(POD).export_public_key("openssh").decode()
     assert host_key(POD) != host_key(GCE)
