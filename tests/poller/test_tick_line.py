@@ -1,4 +1,4 @@
-"""The tick line for every GCE status and guest phase, through the poller, with nothing left on the ladder and with a rung."""
+"""The tick line for every GCE status and guest phase, through the poller, with nothing left to go to and with a rung."""
 
 from __future__ import annotations
 
