@@ -398,15 +398,10 @@ class _Maker:
         row: Row = {"cloud": cloud, "call": "create", **self._selector(cloud)}
         row["answer"] = self.chance.choice(
             (
-<<<<<<< HEAD
                 *(("no_capacity",) * 4),
                 *(("timeout",) * 4),
                 *(("error",) * 3),
                 *("quota", "unauthorized", "already_exists", "reset", "malformed", "ok", "not_found", "other_account"),
-=======
-                *(*("no_capacity",) * 4, *("timeout",) * 4, *("error",) * 3, "quota", "unauthorized", "already_exists"),
-                *("reset", "malformed", "ok", "not_found", "other_account"),
->>>>>>> b346c93706a5a86456082adf8d8926e5a42e6b6e
             )
         )
         if row["answer"] == "error":

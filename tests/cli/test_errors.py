@@ -259,7 +259,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(cli: Cli) -> Non
 
 
 def test_a_ledger_where_nothing_can_be_written_is_read(taken: Cli) -> None:
-    """On a read-only or full disk, or in another's folder, SQLite cannot make the two files that it keeps beside one."""
+    """On a read-only or full disk, or in a foreign folder, SQLite cannot make the two files that it keeps beside it."""
     beside = Path(f"{taken.database}-shm")
     beside.symlink_to(taken.folder / "nowhere" / "shm")  # even root cannot make that
     for args in (["status"], ["audit"], ["show", "1417"], ["log"], ["verify", "--projections"], ["project", "--check"]):

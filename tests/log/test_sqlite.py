@@ -16,8 +16,8 @@ from ledger.log.open import create_log, open_log, sqlite_path
 from ledger.log.store import Log
 from ledger.policy import Policy
 from tests.log import processes
-from tests.log.contract import RUN, LogContract, spawned
-from tests.support import FakeSource, observed, opened, write
+from tests.log.contract import LogContract, spawned
+from tests.support import RUN, FakeSource, observed, opened, write
 
 TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
 
@@ -46,7 +46,7 @@ class TestSqlite(LogContract):
         for projections in (False, True):
             [found] = verify(log, projections=projections)
             assert (found.position, found.stream, found.version) == (3, RUN, 2)
-            assert f"its {change.split()[0]} is not as an event is stored" in str(found)
+            assert f"its {change.split(maxsplit=1)[0]} is not as an event is stored" in str(found)
 
     @pytest.mark.parametrize("verb", ["INSERT OR REPLACE", "REPLACE"])
     def test_a_replacement_is_a_deletion_in_disguise(self, log: Log, verb: str) -> None:

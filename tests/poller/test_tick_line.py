@@ -1,4 +1,4 @@
-"""The tick line for every GCE status and guest phase, through the poller, with nothing left to go to and with a rung."""
+"""The tick line for each GCE status and guest phase, through the poller: nothing left to go to, or one rung."""
 
 from __future__ import annotations
 
