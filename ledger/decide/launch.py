@@ -13,7 +13,6 @@ from ledger.policy import Policy
 from ledger.state.imported import WORKLOAD_PHASES
 from ledger.state.model import Machine, Run
 
-
 FAILED_PHASES = ("failed", "wedged")
 
 

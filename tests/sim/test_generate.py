@@ -58,13 +58,19 @@ def test_the_whole_language_is_spoken() -> None:
     for index in range(600):
         said |= _words(generate(0, index))
     wanted = {f"{cloud} {call}" for cloud in schema.CLOUDS for call in schema.CALLS_OF[cloud]}
-    wanted |= {f"list {answer}" for answer in schema.ANSWERS if answer not in ("no_capacity", "quota", "already_exists")}
+    wanted |= {
+        f"list {answer}" for answer in schema.ANSWERS if answer not in ("no_capacity", "quota", "already_exists")
+    }
     wanted |= {f"create {answer}" for answer in schema.ANSWERS if answer not in schema.LIST_ANSWERS}
     wanted |= {"effect 0 False", "effect 1 False", "effect 1 True", "effect 2 False"}
     wanted |= {f"becomes {status}" for status in ("gone", "RUNNING", "EXITED", "TERMINATED", "STOPPED", "REPAIRING")}
-    wanted |= {f"sets {key}" for key in ("phase", "workload_started", "gpu_util", "log_age", "ports", "pid", "reachable")}
+    wanted |= {
+        f"sets {key}" for key in ("phase", "workload_started", "gpu_util", "log_age", "ports", "pid", "reachable")
+    }
     wanted |= {f"marker {marker}" for marker in schema.MARKERS}
-    wanted |= {f"dies before-call {call}" for call in schema.CALLS} | {f"dies after-call {call}" for call in schema.CALLS}
+    wanted |= {f"dies before-call {call}" for call in schema.CALLS} | {
+        f"dies after-call {call}" for call in schema.CALLS
+    }
     wanted |= {"dies after-event", "dies during-projection", "does starts", "does never_starts"}
     wanted |= {"pollers 1", "pollers 2", "pollers 3", "zones 1", "zones 2", "zones 3"}
     wanted |= {*(f"gcp {model}" for model in (*schema.MODELS, None)), "runpod None", "lane b", "lane None"}

@@ -119,8 +119,10 @@ CASES: list[tuple[int, str, Callable[[Evidence], Evidence]]] = [
                     Sight(MICROS, "runpod", True, False, frozenset(m.key for m in e.world.machines))
                 ),
             ),
-            lambda events: [event.update(machine=None) for event in events if event["type"] != "Provisioned"]
-            and [event.update(machine="runpod:nobody") for event in events if event["type"] == "Provisioned"],
+            lambda events: (
+                [event.update(machine=None) for event in events if event["type"] != "Provisioned"]
+                and [event.update(machine="runpod:nobody") for event in events if event["type"] == "Provisioned"]
+            ),
         ),
     ),
     (6, "a rebuild differs", lambda e: replace(e, proof=replace(e.proof, rebuilt=("machines",)))),
@@ -136,7 +138,7 @@ def test_a_doctored_record_is_found(truth: int, what: str, doctor: Callable[[Evi
 
 
 def test_a_second_run_that_differs_is_found() -> None:
-    evidence, outcome = honest()
+    _, outcome = honest()
     events = outcome.facts.events
     assert same_events(events, events) == ()
     assert [v.truth for v in same_events(events, events[:-1])] == [8]
