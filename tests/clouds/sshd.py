@@ -12,19 +12,14 @@ from typing import Any, TypeVar
 
 import asyncssh
 
+from ledger.clouds import remote
+from ledger.clouds.host_keys import HostKeys
 from ledger.clouds.shell import Shell
 from ledger.clouds.values import LaunchSpec
 from ledger.source import SystemSource
 
 T = TypeVar("T")
 MACHINE = "runpod:abc"
-
-
-class HostKeys(dict[str, str]):
-    """Host keys that are kept, in memory."""
-
-    def pin(self, machine: str, key: str) -> None:
-        self.setdefault(machine, key)
 
 
 class Sshd:
@@ -82,6 +77,8 @@ class Sshd:
     def close(self) -> None:
         """The end: no server, and no process that was started here."""
         for record in self.folder.rglob("*.pid"):
+            lock = LaunchSpec(run="", attempt="", command="", log_path="", pid_file=str(record))
+            Path(remote.lock_path(lock)).unlink(missing_ok=True)
             named = record.read_text().strip()
             # A test may have put another process's pid there, its own for one.
             if named.isdigit() and _works_in(int(named), self.folder):
@@ -147,7 +144,7 @@ class _Login(asyncssh.SSHServer):
 
 def shell(key_path: Path, keys: HostKeys, said: list[str], **environment: str) -> Shell:
     """A shell as `root`, on the real clock."""
-    return Shell("root", key_path, SystemSource(), keys.get, keys.pin, environment=environment, say=said.append)
+    return Shell("root", key_path, SystemSource(), keys.pinned, keys.pin, environment=environment, say=said.append)
 
 
 def spec(folder: Path, command: str = "true", attempt: str = "a1", **changes: Any) -> LaunchSpec:
