@@ -397,8 +397,12 @@ class _Maker:
         """How a create is answered: a refusal, a silence behind which there is something, a long wait."""
         row: Row = {"cloud": cloud, "call": "create", **self._selector(cloud)}
         row["answer"] = self.chance.choice(
-            (*("no_capacity",) * 4, *("timeout",) * 4, *("error",) * 3, "quota", "unauthorized", "already_exists")
-            + ("reset", "malformed", "ok", "not_found", "other_account")
+            (
+                *(("no_capacity",) * 4),
+                *(("timeout",) * 4),
+                *(("error",) * 3),
+                *("quota", "unauthorized", "already_exists", "reset", "malformed", "ok", "not_found", "other_account"),
+            )
         )
         if row["answer"] == "error":
             row["http"] = self.chance.choice((500, 500, 503, 400, 403, 404, 409, 429, 401, 402, 408))

@@ -42,7 +42,7 @@ def spec(name: str = "eps-issue-1", model: str | None = "STANDARD", **changes: A
         "gpu_type": "H100",
         "gpus": 4,
         "marker": f"{LEDGER}.issue-1.attempt-{number}.1",
-        "request_id": str(uuid5(NAMESPACE_URL, f"{name}/{number}")),
+        "request_id": str(uuid5(NAMESPACE_URL, f"{name!a}/{number}")),
     }
     return CreateSpec(**{**values, **changes})
 
