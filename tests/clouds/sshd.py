@@ -76,12 +76,11 @@ class Sshd:
 
     def close(self) -> None:
         """The end: no server, and no process that was started here."""
+        Path(remote.lock_path(spec(self.folder))).unlink(missing_ok=True)
         for record in self.folder.rglob("*.pid"):
-            lock = LaunchSpec(run="", attempt="", command="", log_path="", pid_file=str(record))
-            Path(remote.lock_path(lock)).unlink(missing_ok=True)
             named = record.read_text().strip()
             # A test may have put another process's pid there, its own for one.
-            if named.isdigit() and _works_in(int(named), self.folder):
+            if named.isdigit() and _started_in(int(named), self.folder):
                 os.killpg(int(named), signal.SIGKILL)
         self.shut()
         self._call(self._end())
@@ -159,8 +158,9 @@ def spec(folder: Path, command: str = "true", attempt: str = "a1", **changes: An
     )
 
 
-def _works_in(pid: int, folder: Path) -> bool:
+def _started_in(pid: int, folder: Path) -> bool:
+    """Whether that process is a launcher of this folder, and leads its group."""
     try:
-        return Path(f"/proc/{pid}/cwd").readlink().is_relative_to(folder) and os.getpgid(pid) == pid
+        return str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes() and os.getpgid(pid) == pid
     except OSError:
         return False
