@@ -55,8 +55,8 @@ class Call:
         """The folder of sidecars, if one is configured."""
         from ledger.projections.files import SidecarFolder
 
-        path = self.settings().sidecars
-        return SidecarFolder(path) if path is not None else None
+        settings = self.settings()
+        return SidecarFolder(settings.sidecars, login=settings.login()) if settings.sidecars is not None else None
 
     @contextmanager
     def reading(self) -> Iterator[Log]:

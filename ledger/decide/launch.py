@@ -13,6 +13,8 @@ from ledger.policy import Policy
 from ledger.state.imported import WORKLOAD_PHASES
 from ledger.state.model import Machine, Run
 
+FAILED_PHASES = ("failed", "wedged")
+
 
 def has_command(run: Run) -> bool:
     """Whether there is something to launch: else the run is provision-only, confirmed by a person."""
@@ -86,7 +88,7 @@ def _confirmed(run: Run, machine: Machine, view: View, policy: Policy) -> Step |
     return Step(_confirmation(run, machine, view, payload), why="launch confirmed")
 
 
-def _ended(run: Run, machine: Machine, view: View, policy: Policy) -> Step | None:  # noqa: ARG001
+def _ended(run: Run, machine: Machine, view: View, policy: Policy) -> Step | None:
     """The workload has ended: done by the guest's word or the log's; a pid that was there and is gone is a crash."""
     if machine.id not in view.seen:
         return None
@@ -96,7 +98,7 @@ def _ended(run: Run, machine: Machine, view: View, policy: Policy) -> Step | Non
     code: int | None = None
     probe = view.probes.get(machine.id)
     if outcome is None and machine.backend == "runpod" and isinstance(probe, Probe):
-        if probe.pid is None or probe.pid_alive is not False:
+        if probe.pid_alive is not False or not _was_there(machine, probe, view, policy):
             return None
         outcome = "done" if probe.done else "crashed"
         evidence, code = [machine.observed_pos], probe.exit
@@ -119,17 +121,30 @@ def _ended(run: Run, machine: Machine, view: View, policy: Policy) -> Step | Non
     return Step((*before, ended), why=f"workload {outcome}")
 
 
+def _was_there(machine: Machine, probe: Probe, view: View, policy: Policy) -> bool:
+    """Whether there was a process: its pid is there to read, or it was known and nothing of it shows by the bound."""
+    if probe.pid is not None:
+        return True
+    known = machine.pid is not None and machine.launched_at is not None and not probe.log_bytes
+    return known and machine.gpus == "idle" and _age(machine, view) >= policy.launch_confirm_seconds
+
+
+def _age(machine: Machine, view: View) -> float:
+    began = machine.bound_began if machine.bound_began is not None else machine.known_at
+    return seconds(view.now - began)
+
+
 def _bound(run: Run, machine: Machine, view: View, policy: Policy) -> Step | None:  # noqa: ARG001
     """The bound passes only at a tick that read the machine's cloud well and tried the probe."""
     if machine.launched_at is not None or machine.bound_began is None or machine.launch_failed_at is not None:
         return None
-    if machine.teardown is not None or machine.ended_status:
-        return None
+    if machine.teardown is not None or machine.ended_status or machine.phase in FAILED_PHASES:
+        return None  # the guest's own word says more than a bound
     seen = view.seen.get(machine.id)
     probe = view.probes.get(machine.id)
     if seen is None or probe is None:
         return None
-    age = seconds(view.now - machine.bound_began)
+    age = _age(machine, view)
     bound = policy.launch_confirm_seconds
     if isinstance(probe, Unknown):
         if machine.gpus == "busy":

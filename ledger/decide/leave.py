@@ -20,6 +20,8 @@ def leave(run: Run, machine: Machine, view: View, policy: Policy, new_id: str) -
     """The step by which the run leaves the machine it is on, if a rule says so."""
     if machine.left_at is not None or machine.teardown is not None or run.cancel_at is not None:
         return None
+    if machine.launch_failed_at is not None and machine.launched_at is None:
+        return None  # given up already: the run's end is decided
     if not machine.open:
         return _gone(run, machine, view, policy, new_id)
     if machine.absent_at is not None:

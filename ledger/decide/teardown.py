@@ -143,6 +143,8 @@ def request(run: Run, view: View, policy: Policy) -> Step | None:
         if view.read_well(machine.id, machine.backend, machine.account) or reason in ("cancelled", "redispatched"):
             return Step((teardown_draft(machine, view, reason, evidence),), Delete(machine.id), why=reason)
     for machine in run.machines.values():
+        if machine.claim == "orphan" and not _idle_orphan(run, machine, view, policy):
+            continue  # it may have come to use since; unknown is not idle
         if due_again(machine, view) and not protected(machine, view, policy) and not _may_be_kept(run, machine, view):
             reason = machine.teardown_reason or "again"
             draft = teardown_draft(machine, view, reason, (machine.teardown_first_pos,))

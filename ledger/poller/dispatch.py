@@ -19,7 +19,7 @@ from ledger.errors import Conflict, LedgerError
 from ledger.events import Draft, run_stream
 from ledger.policy import MODELS, RUNPOD
 from ledger.poller.observe import Observation, read_details, read_lists
-from ledger.poller.tick import Report, Tick, drive, policy_in_force, record
+from ledger.poller.tick import Report, Tick, drive, mind_the_clock, mind_the_markers, policy_in_force, record
 from ledger.state.model import Machine, Run, State
 
 DISPATCHED, REFUSED, WAITING = 0, 2, 75
@@ -173,6 +173,8 @@ def frame_of(edges: Edges, run: Run, seconds: float | None = None) -> Tick:
     if accounts:
         frame.observation = read_lists(edges, policy.tick_deadline_seconds / 2, accounts)
         read_details(edges, frame.observation, [run], policy.tick_deadline_seconds / 2)
+    mind_the_clock(frame)
+    mind_the_markers(frame)
     return frame
 
 

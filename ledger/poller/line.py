@@ -121,6 +121,8 @@ def _why_it_left(run: Run, machine: Machine, view: View) -> str | None:
         if phase.startswith("terminal_"):
             return phase.removeprefix("terminal_")
     left = machine.left_reason
+    if left is None and machine.gone_by == "external":
+        return "instance not found"  # the spaces are the old readers'
     return {"wedged": "workload_wedged"}.get(left or "", left)
 
 

@@ -17,7 +17,7 @@ from ledger.decide.teardown import due_again, protected, unwanted
 from ledger.decide.view import micros
 from ledger.edges import Edges
 from ledger.errors import Conflict
-from ledger.events import Draft, account_stream, is_run
+from ledger.events import Draft, account_stream, is_run, parse_marker
 from ledger.policy import Policy
 from ledger.poller.act import act
 from ledger.poller.line import tick_line
@@ -29,6 +29,8 @@ from ledger.state.model import Account, Run, State
 RESERVE_SECONDS = 5.0
 MAX_STEPS = 64
 INVENTORY_SECONDS = 300.0
+# How far from the newest event a clock may be that no cloud confirms.
+UNDATED_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class Tick:
     observation: Observation
     may_end: bool = True
     steady_clock: bool = True
+    unbelievable: bool = False  # this clock may be far off, and no cloud says the time: nothing can be dated
     clock_error: int = 0  # what this clock is ahead of the clouds', where that is too much to be believed
     call_cap: float = float("inf")  # seconds that one call may take at most
 
@@ -70,7 +73,7 @@ class Tick:
             ledger_id=self.edges.log.ledger_id(),
             holder=self.edges.holder,
             rent=self.edges.rent,
-            usd_per_hour=usd_per_hour(self.edges),
+            usd_per_hour=0.0 if self.policy.max_usd_per_hour is None else usd_per_hour(self.edges),
             may_create=not self.policy.paused,
             may_call=self.left() > 0,
             may_end=self.may_end and not self.policy.paused,
@@ -104,9 +107,10 @@ def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = 
     report = Report()
     runs = _runs(edges, polled, report)
     read_details(edges, frame.observation, runs, frame.left() / 2)
-    _mind_the_clock(frame)
+    mind_the_clock(frame)
     if not dry_run:
         record(frame, runs)
+    mind_the_markers(frame)
     runs = _runs(edges, polled, report)
     _mind_the_teardowns(frame, runs)
     reasons: dict[str, list[str]] = {}
@@ -151,8 +155,11 @@ def _runs(edges: Edges, streams: Sequence[str], report: Report) -> list[Run]:
     return runs
 
 
-def _mind_the_clock(frame: Tick) -> None:
+def mind_the_clock(frame: Tick) -> None:
+    """A clock that is off the clouds' `Date` by too much decides and ends nothing."""
     skew = frame.observation.skew
+    if skew is None and frame.observation.lists:
+        _without_a_date(frame)
     if skew is None or abs(skew) <= micros(frame.policy.max_clock_skew_seconds):
         return
     frame.steady_clock = False
@@ -162,6 +169,45 @@ def _mind_the_clock(frame: Tick) -> None:
         f"this clock is {skew / 1e6:+.0f} s off the clouds' (max_clock_skew_seconds"
         f" {frame.policy.max_clock_skew_seconds:.0f}): nothing is decided or ended; set the clock"
     )
+
+
+def _without_a_date(frame: Tick) -> None:
+    """No list answered, so no cloud said the time: a clock is believed that is not far from the newest event."""
+    rows = frame.edges.log.connection.query("SELECT occurred_at FROM events ORDER BY position DESC LIMIT 1")
+    if not rows or abs(frame.edges.source.now() - rows[0][0]) <= micros(UNDATED_SECONDS):
+        return
+    frame.steady_clock = frame.may_end = False
+    frame.unbelievable = True
+    frame.edges.say(
+        "no list says the time, and this clock is far from the newest event: nothing is recorded, decided or ended"
+        " until a list answers"
+    )
+
+
+_STRANGE = """
+SELECT m.machine, m.stream, m.marker, m.known_pos FROM machines m
+WHERE m.gone_at IS NULL AND m.claim = 'orphan' AND m.marker IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM acks k WHERE k.breach = 'log-broken@' || CAST(m.known_pos AS TEXT))
+ORDER BY m.known_pos"""
+_INTENT = "SELECT 1 FROM intents WHERE stream = :stream AND attempt = :attempt AND attempt_try = :attempt_try LIMIT 1"
+
+
+def mind_the_markers(frame: Tick) -> None:
+    """A machine with a marker of ours that the log does not know: the log is older than the world, so nothing ends."""
+    connection = frame.edges.log.connection
+    for machine, _, text, position in connection.query(_STRANGE):
+        marker = parse_marker(text)
+        if marker is None or marker.ledger != frame.edges.log.ledger_id():
+            continue
+        known = {"stream": marker.stream, "attempt": marker.attempt, "attempt_try": marker.attempt_try}
+        if connection.query(_INTENT, known):
+            continue
+        frame.may_end = False
+        frame.edges.say(
+            f"{machine} bears this ledger's marker, and its log does not know it (restored, or two copies in use?):"
+            f" nothing is ended until `ledger ack log-broken@{position}`"
+        )
+        return
 
 
 def _mind_the_teardowns(frame: Tick, runs: Sequence[Run]) -> None:
@@ -186,6 +232,8 @@ def _mind_the_teardowns(frame: Tick, runs: Sequence[Run]) -> None:
 
 def record(frame: Tick, runs: Sequence[Run]) -> None:
     """Append what this tick saw, in one transaction; a stream that moved on is asked again."""
+    if frame.unbelievable:
+        return
     log = frame.edges.log
     makers: dict[str, Callable[[State], Sequence[Draft]]] = {}
     for run in runs:

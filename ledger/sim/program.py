@@ -86,6 +86,7 @@ class TheLedger:
 
         hooks = Hooks(before_append=bench.hooks.before_append, after_commit=committed)
         log = open_log(self.url, bench.source, hooks=hooks)
+        log.connection.execute("PRAGMA synchronous=OFF")  # deaths here are simulated: nothing is lost with the power
         self._opened.append(log)
         clouds: Sequence[Cloud] = bench.clouds
         accounts = {cloud.backend: cloud.account for cloud in clouds}

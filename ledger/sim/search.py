@@ -20,6 +20,7 @@ from ledger.sim.shrink import shrink
 from ledger.sim.truths import Violation, same_events
 
 BATCH = 25
+Batch = tuple[int, int, int, int]  # seed, first index, end, how many of them once more
 # What the audit may find in no scenario, whatever it scripts: the ledger's own conduct.
 NEVER = (
     "attempt-leak",
@@ -96,11 +97,14 @@ class Report:
         }
 
 
-def search(n: int, seed: int = 0, jobs: int = 1, folder: Path | None = None) -> Report:
-    """Rehearse scenarios 0 to n - 1 of `seed` in `jobs` processes; shrunk failures are written into `folder`."""
+def search(n: int, seed: int = 0, jobs: int = 1, folder: Path | None = None, twice: int = 1) -> Report:
+    """Rehearse scenarios 0 to n - 1 of `seed` in `jobs` processes; shrunk failures are written into `folder`.
+
+    `twice`: every so many are rehearsed a second time for truth 8.
+    """
     began = time.perf_counter()
     report = Report(n, seed)
-    batches = [(seed, first, min(first + BATCH, n)) for first in range(0, n, BATCH)]
+    batches = [(seed, first, min(first + BATCH, n), twice) for first in range(0, n, BATCH)]
     for part in _parts(batches, jobs):
         report.add(part)
     report.failures.sort(key=lambda failure: failure.index)
@@ -134,7 +138,7 @@ def judged(made: Document, seed: int, *, twice: bool = True) -> tuple[Outcome | 
     return outcome, broken
 
 
-def _parts(batches: list[tuple[int, int, int]], jobs: int) -> Iterator[Report]:
+def _parts(batches: list[Batch], jobs: int) -> Iterator[Report]:
     if jobs <= 1 or len(batches) <= 1:
         yield from map(_batch, batches)
         return
@@ -144,12 +148,12 @@ def _parts(batches: list[tuple[int, int, int]], jobs: int) -> Iterator[Report]:
         yield from pool.map(_batch, batches)
 
 
-def _batch(batch: tuple[int, int, int]) -> Report:
-    seed, first, last = batch
+def _batch(batch: Batch) -> Report:
+    seed, first, last, twice = batch
     report = Report(last - first, seed)
     for index in range(first, last):
         made = document(seed, index)
-        outcome, broken = judged(made, index)
+        outcome, broken = judged(made, index, twice=index % twice == 0)
         if outcome is not None:
             _reached(report, made, outcome)
         if broken:

@@ -249,6 +249,8 @@ class Book:
             bound = round(policy.launch_confirm_seconds * MICROS)
             if self._gpus(machine, since + bound) is None:
                 bound *= 2
+            if machine.key in self.imported:
+                bound += round(policy.done_grace_seconds * MICROS)  # its file may say that it was launched
             until = since + max(bound + round(policy.teardown_confirm_seconds * MICROS), self._bound())
             lived = machine.first_live is not None and machine.first_live <= until
             busy = bool(self._gpus(machine, since + bound))  # something computes: held, and reported
@@ -350,7 +352,7 @@ class Book:
             if machine is None:
                 yield Violation(4, "a delete of no machine's id", key, when / MICROS, when / MICROS)
                 continue
-            run = run_of(self.world, machine) if machine.ours or machine.key in self.imported else None
+            run = self.imported.get(key) or (run_of(self.world, machine) if machine.ours else None)
             if machine.name in self.policy.protect or self._kept(machine, when):
                 yield self._violation(4, "a protected machine was deleted", machine, when, when)
             elif run is not None and (machine.key in self.imported or not self.clone(machine)):

@@ -194,6 +194,8 @@ def _provisioned(run: Run, event: Event, payload: dict[str, Any]) -> None:
         machine.claim = _CLAIMS.get(payload["matched_by"], "ours")
         decided(run, event, payload, "adopted")
     if fresh:
+        if intent is None:
+            machine.generation = run.generation  # an orphan of an earlier generation that was taken over
         _became_known(machine, intent, event, payload)
         machine.late = late
         _point(run, machine, intent, late=late, by_hand=by_hand, event=event)
@@ -215,7 +217,8 @@ def _became_known(machine: Machine, intent: Intent | None, event: Event, payload
     machine.known_at, machine.known_pos = at, position
     machine.adopted = payload.get("adopted", False)
     machine.cost_per_hour = payload.get("cost_per_hour", machine.cost_per_hour)
-    began = at if machine.claim == "user" else (machine.created_at or at)
+    # Taken over: whatever came before, the bound of its launch begins now.
+    began = at if machine.claim in ("user", "import") else (machine.created_at or at)
     if machine.backend == "gcp":
         status = payload.get("status")
         machine.queue_since = intent.requested_at if intent else at

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_literals() -> None:
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("changes", [{"name": "half \ud83d"}, {"env": {"A": "nul \0"}}, {"env": {"\udc00": "v"}}])
 def test_what_no_environment_can_hold_is_refused_before_it_is_sent(api: str, changes: Any, site: Site) -> None:
-    given_ = site.cloud(api, account="me").create(pod(**changes), send_before=LATE, timeout=9)
+    given_ = site.cloud(api, account="me").create(replace(pod(), **changes), send_before=LATE, timeout=9)
     assert isinstance(given_, Refused)
     assert (given_.cls, given_.unsent) == ("invalid", True)
     assert site.exchanges == []
@@ -143,7 +144,7 @@ def test_what_no_environment_can_hold_is_refused_before_it_is_sent(api: str, cha
     [({"gpu_type": "H900"}, "'H900'"), ({"gpu_type": None}, "no GPU type"), ({"gpu_type": "", "gpus": 2}, "no GPU")],
 )
 def test_what_cannot_be_rented_is_told_without_asking(api: str, changes: Any, words: str, site: Site) -> None:
-    given_ = site.cloud(api, account="me").create(pod(**changes), send_before=LATE, timeout=9)
+    given_ = site.cloud(api, account="me").create(replace(pod(), **changes), send_before=LATE, timeout=9)
     assert isinstance(given_, Refused)
     assert given_.cls == "invalid"
     assert words in given_.message

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ledger.clouds.port import Cloud
 from ledger.clouds.values import Seen
+from ledger.sim.wire import runpod
+from ledger.sim.wire.gate import Gate
+from ledger.sim.wire.reach import wired_runpod
 from ledger.sim.wire.server import Reply, Request
 from tests.clouds.contract import CloudContract
 from tests.clouds.v2_specification import violations
-from tests.clouds.wired import wired
 from tests.sim.making import Scene
+
+
+def wired(contract: CloudContract, scene: Scene, api: str, seen: Callable[[Request, Reply], None] | None) -> Cloud:
+    gate = Gate(scene.world, scene.rules, lambda: scene.schedule.now)
+    server = runpod.serve(gate, seen=seen)
+    contract.closing.append(server.close)
+    return wired_runpod(api, server.url, gate, scene.caller)
 
 
 class TestGraphql(CloudContract):
@@ -19,7 +29,7 @@ class TestGraphql(CloudContract):
     over_ssh = False
 
     def reach(self, scene: Scene) -> Cloud:
-        return wired(scene, "graphql", self.closing)
+        return wired(self, scene, "graphql", None)
 
 
 class TestRestV2(CloudContract):
@@ -38,7 +48,7 @@ class TestRestV2(CloudContract):
                     assert found == [], (request, reply)
 
         self.closing.append(hold)
-        return wired(scene, "rest_v2", self.closing, lambda *exchange: exchanges.append(exchange))
+        return wired(self, scene, "rest_v2", lambda *exchange: exchanges.append(exchange))
 
     def as_told(self, seen: Any) -> Any:
         # It tells a cost of 0 for a pod that is stopped, so what that costs is not known.

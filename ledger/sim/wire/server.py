@@ -169,6 +169,8 @@ class LoopbackServer:
                 for name, value in {"Content-Type": reply.content_type, **reply.headers}.items():
                     self.send_header(name, value)
                 self.send_header("Content-Length", str(len(reply.body)))
+                if self.close_connection:  # asked for: else a client takes the connection for one that it may keep
+                    self.send_header("Connection", "close")
                 self.end_headers()
                 self.wfile.write(reply.body)
 
