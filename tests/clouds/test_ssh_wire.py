@@ -225,7 +225,7 @@ def test_the_same_machine_has_the_same_host_key_in_every_rehearsal(wire: Wire) -
         scene = Scene(THERE)
         cloud = wire.reach(scene)
         assert isinstance(scene.at({40: partial(cloud.probe, POD, SPEC, timeout=20)})[0], Probe)
-    assert list(wire.keys.take_new()) == [POD]
+    assert list(wire.keys.new()) == [POD]
     assert (wire.keys.pinned(POD) or "?") in host_key(POD).export_public_key("openssh").decode()
     assert host_key(POD) != host_key(GCE)
     assert wire.said == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.poller.conftest import MakeScene
-from tests.poller.scene import ROOT, Result, Scene
+from tests.poller.scene import ROOT, Result
 
 VANISHES = "world: [{at: 300, cloud: gcp, name: eps-issue-1417, becomes: gone}]\n"
 DISPATCH = ("dispatch", "--issue", 1417, "--intent", "ft-7b", "--workload-cmd", "bash run.sh")
