@@ -20,7 +20,7 @@ from tests.strict_reader import read
 
 TAKEN = ["1417", "1418", "1739", "1776", "1777", "640", "777", "923-armb"]
 REFUSED = {
-    "1001": "is no JSON",
+    "1001": "is no JSON: Unterminated string starting at line 1 column 47",
     "1002": "lacks scratch_dir, log_path",
     "1003": "is named for issue 1003, and the issue inside it is 1004",
 }
