@@ -157,10 +157,7 @@ def init(folder: str | Path) -> list[Path]:
     """
     try:
         folder = Path(folder).absolute()
-    except OSError as error:
-        raise LedgerError(f"the working directory cannot be read ({error.strerror}); go to another") from None
-    file, sidecars = folder / FILE, folder / SIDECARS
-    try:
+        file, sidecars = folder / FILE, folder / SIDECARS
         if not os.path.lexists(file):
             sidecars.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as new:

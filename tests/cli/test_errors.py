@@ -329,4 +329,4 @@ def test_init_in_a_folder_that_is_gone(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 2
-    assert "the working directory cannot be read" in done.stderr
+    assert "cannot be made a ledger's" in done.stderr
