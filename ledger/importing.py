@@ -232,9 +232,12 @@ def _take(log: Log, sidecars: SidecarFolder | None, source: Source, policy: Poli
             raise Refused("was written by this ledger, whose log has no such run: was an older copy of it restored?")
         if run.unreadable:
             raise Refused(f"the log of {old.stream} holds an event that this version does not know: use a newer one")
-        _is_free(log, sidecars, path, old)
+        _is_free(log, old)
+        _is_no_other(sidecars, path, old)
         try:
-            log.append(old.stream, run.version, [_event(sidecars, source, policy, path, old)])
+            event = _event(sidecars, source, policy, path, old)
+            # Asked again under the write lock: of two runs that name one machine, only one is taken over.
+            log.append(old.stream, run.version, [event], only_if=lambda: _is_free(log, old))
         except Conflict:
             continue
         except EventError as error:
@@ -262,8 +265,8 @@ def _had(log: Log, run: Run, old: _Old) -> bool:
     return any(event.data()["sha256"] == old.sha256 for event in events)
 
 
-def _is_free(log: Log, sidecars: SidecarFolder | None, path: Path, old: _Old) -> None:
-    """Refused where its machine is another run's, or where the sidecar folder holds another handle of this run."""
+def _is_free(log: Log, old: _Old) -> None:
+    """Refused where its machine is another run's."""
     machine = old.machine
     rows = log.connection.query(
         "SELECT stream FROM machines WHERE machine = :machine AND stream <> :stream AND gone_at IS NULL"
@@ -272,6 +275,10 @@ def _is_free(log: Log, sidecars: SidecarFolder | None, path: Path, old: _Old) ->
     )
     if rows:
         raise Refused(f"names the machine {machine}, which is that of {rows[0][0]}")
+
+
+def _is_no_other(sidecars: SidecarFolder | None, path: Path, old: _Old) -> None:
+    """Refused where the sidecar folder holds another handle of this run."""
     if sidecars is None:
         return
     there = sidecars.path_of(old.stream)

@@ -58,12 +58,15 @@ def open_edges(
     clouds = open_clouds(settings, source, say)
     log_hooks, file_hooks = _hooks(source)
     accounts = {cloud.backend: cloud.account for cloud in clouds}
+    folder: SidecarFolder | None = None
+    if write and settings.sidecars is not None:
+        folder = SidecarFolder(settings.sidecars, file_hooks, settings.login())
     with open_ledger(settings, source, write=write, create=create, hooks=log_hooks) as log:
         yield Edges(
             source=source,
             log=log,
             clouds=clouds,
-            sidecars=SidecarFolder(settings.sidecars, file_hooks) if write and settings.sidecars is not None else None,
+            sidecars=folder,
             policy=policy_in_force(log, settings),
             rent=Rent(settings.gcp.zones, accounts.get("gcp"), accounts.get("runpod")),
             kinds={name: Kind(intent.gpu_type, intent.gpus) for name, intent in settings.intents.items()},

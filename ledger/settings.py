@@ -16,6 +16,7 @@ from typing import Any, Final
 from ledger import policy
 from ledger.errors import LedgerError
 from ledger.policy import Policy, PolicyError
+from ledger.projections.ssh_config import Login
 from ledger.settings_template import TEMPLATE
 
 FILE: Final = "ledger.toml"
@@ -100,6 +101,10 @@ class Settings:
         if name not in self.intents:
             raise LedgerError(f"there is no intent {name!r}; {self._where()} has {', '.join(sorted(self.intents))}")
         return self.intents[name]
+
+    def login(self) -> Login:
+        """As whom machines are entered over SSH."""
+        return Login(self.ssh.user, str(self.ssh.key) if self.ssh.key is not None else None)
 
     def _where(self) -> str:
         return str(self.file) if self.file is not None else "the built-in table"

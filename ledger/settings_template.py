@@ -101,7 +101,7 @@ image = "projects/deeplearning-platform-release/global/images/family/common-cu12
 8 = "g2-standard-96"
 
 [runpod]
-account = "default"                     # what to call the account in the log; one a key
+account = "default"                     # the user id whose pods these are; "default": the one that the key is of
 api = "graphql"                         # or "rest_v2"
 api_key_env = "RUNPOD_API_KEY"          # the variable that holds the key; the key itself never stands here
 cloud_type = "ALL"                      # or "SECURE", "COMMUNITY"

@@ -19,7 +19,9 @@ MAX_PORT_LINES = 100
 MAY_WRITE: dict[str, str] = {
     "ledger/settings.py": "the ledger.toml of a new ledger",
     "ledger/sim/rehearse.py": "the files that a scenario lays down, and the world's own record",
-    "ledger/sim/host.py": "the authentication key of a world that processes share",
+    "ledger/sim/host.py": "a temporary folder for the socket of a world that processes share",
+    "ledger/sim/wire/ssh.py": "makes the temporary folder of the simulated machines",
+    "ledger/sim/wire/ssh_folder.py": "what lies on a simulated machine",
     "ledger/sim/program.py": "the database of a rehearsed ledger, copied from one that was migrated once",
     "ledger/sim/search.py": "the scenarios to which failures were shrunk",
     "ledger/cli/main.py": "opens /dev/null in the place of an output that nobody can take any more",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ledger.importing import Report, import_paths
+from ledger.log.open import open_log
 from ledger.log.store import Log
 from ledger.policy import Policy
 from ledger.projections.files import SidecarFolder
@@ -285,3 +286,25 @@ class _Later(FakeSource):
 
     def random_bytes(self, n: int) -> bytes:
         return bytes(255 - byte for byte in super().random_bytes(n))
+
+
+def test_of_two_runs_that_name_one_machine_and_are_taken_over_at_once_one_is_refused(
+    log: Log, folder: SidecarFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / NAME, tmp_path / "issue-2417-handle.json"
+    first.write_text(json.dumps(sample()))
+    second.write_text(json.dumps(sample(pod_name="mine", extra={"issue": 2417})))
+    other = open_log(log.connection.where, log.source)
+    real, raced = Log.append, list[int]()
+
+    def append(on: Log, *args: Any, **more: Any) -> Any:
+        if not raced:
+            raced.append(1)
+            assert take(other, None, second).taken == [second]
+        return real(on, *args, **more)
+
+    monkeypatch.setattr(Log, "append", append)
+    report = take(log, folder, first)
+    other.connection.close()
+    assert (report.taken, [path for path, _ in report.refused]) == ([], [first])
+    assert "which is that of issue-2417" in report.refused[0][1]

@@ -47,12 +47,16 @@ class Call:
             self._settings = load(db=self.db, sidecars=self.sidecars, cwd=self.cwd, env=self.env)
         return self._settings
 
+    def use(self, *, sidecars: str) -> None:
+        """Another folder of sidecars, where none is configured."""
+        self.sidecars, self._settings = sidecars, None
+
     def folder(self) -> SidecarFolder | None:
         """The folder of sidecars, if one is configured."""
         from ledger.projections.files import SidecarFolder
 
-        path = self.settings().sidecars
-        return SidecarFolder(path) if path is not None else None
+        settings = self.settings()
+        return SidecarFolder(settings.sidecars, login=settings.login()) if settings.sidecars is not None else None
 
     @contextmanager
     def reading(self) -> Iterator[Log]:
@@ -71,7 +75,15 @@ class Call:
         """What a command that speaks to the clouds works with."""
         from ledger.opening import open_edges
 
-        with open_edges(self.settings(), self.source, complain, write=write, create=create) as edges:
+        said: set[str] = set()
+
+        def say(text: str) -> None:
+            # Every zone may refuse for the same reason.
+            if text not in said:
+                said.add(text)
+                complain(text)
+
+        with open_edges(self.settings(), self.source, say, write=write, create=create) as edges:
             yield edges
 
     def project(self, log: Log, streams: Sequence[str]) -> None:

@@ -26,6 +26,8 @@ COMMANDS = {
     "audit": Entry("ledger.cli.audit", "What must never be, and is: breaches, with the money at risk.", _LOOK),
     "show": Entry("ledger.cli.show", "One run: state, machines, timeline, evidence.", _LOOK),
     "log": Entry("ledger.cli.reading", "The events, oldest first.", _LOOK),
+    "logs": Entry("ledger.cli.machines", "What a run's workload prints, from its machine.", _LOOK),
+    "ssh": Entry("ledger.cli.machines", "A shell on the machine of a run.", _LOOK),
     "reconcile": Entry("ledger.cli.reconcile", "What the clouds have against what the log has.", _LOOK),
     "rehearse": Entry("ledger.cli.rehearse", "Scenario files against simulated clouds.", _LOOK),
     "demo": Entry("ledger.cli.demo", "Two incidents that really happened, in a temporary ledger.", _LOOK),

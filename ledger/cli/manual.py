@@ -155,7 +155,8 @@ def _adopt(call: Call, log: Log, stream: str, machine: str, name: str | None, co
         seen = _seen(log, stream, machine)
         draft = _taken_over(call, log, run, machine, seen, name, cost)
         try:
-            log.append(stream, run.version, [draft])
+            # Asked again under the write lock: of two runs that take one machine at once, one is refused.
+            log.append(stream, run.version, [draft], only_if=lambda: _seen(log, stream, machine))
         except Conflict:
             continue
         return True

@@ -15,7 +15,7 @@ from ledger.moments import MICROS, iso, parse_time
 if TYPE_CHECKING:
     from ledger.log.store import Log
 
-_RUN = re.compile(r"^(?:issue-|#)?(\d{1,12})(?:-([a-z0-9-]{1,43}))?$")
+_RUN = re.compile(r"^(?:issue-|#)?([0-9]{1,15})(?:-([a-z0-9-]{1,43}))?$")
 _MACHINE = re.compile(r"^(?:gcp:([a-z0-9.:-]+)/([a-z][a-z0-9-]*)/\d+|runpod:[A-Za-z0-9_-]+)$")
 _AGO = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)$")
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

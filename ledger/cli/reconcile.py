@@ -70,7 +70,7 @@ def compare(edges: Edges) -> dict[str, Any]:
     for run in runs:
         for machine in run.machines.values():
             ours.add(machine.id)
-            found += _held(edges, observation, run, machine)
+            found += _held(observation, run, machine)
     found += _not_held(edges, observation, runs, ours)
     named = {finding.machine for finding in found} | ours
     accounts = []
@@ -106,7 +106,7 @@ def _runs(edges: Edges) -> list[Run]:
     return [edges.log.run(stream) for (stream,) in streams]
 
 
-def _held(edges: Edges, observation: Observation, run: Run, machine: Machine) -> list[Finding]:
+def _held(observation: Observation, run: Run, machine: Machine) -> list[Finding]:
     """What a machine of the log is found to be."""
     from ledger.clouds.values import Absent
 

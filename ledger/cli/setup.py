@@ -10,7 +10,7 @@ import ledger
 from ledger.cli import output
 from ledger.cli.base import Call, Command, Entry, LazyGroup, common, pass_call
 from ledger.errors import StorageError
-from ledger.log.open import SCHEMA, create_log, sqlite_path
+from ledger.log.open import SCHEMA, check_schema, create_log, sqlite_path
 
 
 @click.command(cls=Command)
@@ -135,9 +135,12 @@ def _schema(url: str, missing: int | None = None) -> int:
     if not path.exists():
         if missing is not None:
             return missing
-        raise StorageError(f"no ledger database at {path}; `ledger init` makes one")
-    connection = SqliteConnection(path)
+        raise StorageError(f"no ledger database at {path}; `ledger init` makes one, `ledger db upgrade` there")
+    connection = SqliteConnection(path, reads=True)
     try:
-        return connection.schema_version()
+        found = connection.schema_version()
+        if found == 0 and not connection.is_empty():
+            check_schema(connection)
+        return found
     finally:
         connection.close()

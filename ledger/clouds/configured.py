@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.clouds.port import Cloud
 from ledger.errors import LedgerError
+from ledger.policy import RUNPOD
 from ledger.source import Source, SystemSource
 
 if TYPE_CHECKING:
@@ -39,15 +40,32 @@ def open_clouds(settings: Settings, source: Source, say: Callable[[str], Any]) -
     failed: list[str] = []
     for backend in (["gcp"] if settings.gcp.project else []) + ["runpod"]:
         try:
-            clouds.append(_adapter(backend).open_cloud(settings, source))
+            clouds.append(_adapter(backend).open_cloud(_gcp(settings) if backend == "gcp" else settings, source))
         except LedgerError as error:
             failed.append(str(error))
     if not clouds:
         no_project = "" if settings.gcp.project else "no GCP project is set ([gcp] project in ledger.toml); "
         raise LedgerError(f"no cloud can be reached: {no_project}{'; '.join(failed)}")
-    for line in failed:
+    for line in failed if RUNPOD in settings.policy.ladder else ():
         say(f"{line}; it is left out")
     return clouds
+
+
+def _gcp(settings: Settings) -> Any:
+    """What the GCP adapter is told."""
+    from ledger.clouds.gcp_settings import GcpSettings
+
+    gcp = settings.gcp
+    return GcpSettings(
+        project=gcp.project,
+        zones=gcp.zones,
+        machine_types=gcp.machine_types,
+        image=gcp.image,
+        disks={name: intent.disk_gb for name, intent in settings.intents.items()},
+        network=gcp.network if "/" in gcp.network else f"global/networks/{gcp.network}",
+        service_account=gcp.service_account or None,
+        ssh_user=settings.ssh.user,
+    )
 
 
 def _adapter(backend: str) -> Any:

@@ -319,7 +319,7 @@ class GcpCloud:
         timeout: float,  # noqa: ARG002
     ) -> Accepted | Refused | Unresolved:
         """The start-up script of an instance launches."""
-        return Refused("invalid", "the start-up script of an instance launches", unsent=True)
+        return Refused("invalid", "the start-up script of an instance launches")
 
     def probe(self, machine: str, spec: LaunchSpec, *, timeout: float) -> Probe | Unknown:
         """Look for the workload over SSH."""

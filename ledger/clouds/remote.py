@@ -100,7 +100,7 @@ for tool in flock setsid nohup stat; do
   if ! command -v "$tool" >/dev/null 2>&1; then answer missing "$tool"; return; fi
 done
 mkdir -p "${log%/*}" "${pid_file%/*}" "${launcher%/*}" 2>/dev/null
-if ! { : >>"$pid_file.lock" && : >>"$log"; } 2>/dev/null; then answer failed unwritable; return; fi
+if ! (: >>"$pid_file.lock" && : >>"$log") 2>/dev/null; then answer failed unwritable; return; fi
 exec 9>>"$pid_file.lock"
 if ! flock -w @LOCK@ 9; then answer busy -; return; fi
 look
@@ -273,8 +273,8 @@ def read_probe(said: bytes, secrets: Sequence[str] = ()) -> Probe | None:
 def _script(mark: str, spec: LaunchSpec, given: dict[str, str], body: str) -> bytes:
     values = {"log": spec.log_path, "pid_file": spec.pid_file, "attempt": spec.attempt or "-", **given}
     for path in (spec.log_path, spec.pid_file):
-        if not path.startswith("/") or path.count("/") < 2 or path.endswith("/"):
-            raise CannotSay(f"{path!r} is no absolute path in a folder")
+        if not path.startswith("/") or path.endswith("/"):
+            raise CannotSay(f"{path!r} is no absolute path of a file")
     text = f"{mark}\nmain() {{\n{_assign(values)}{body}}}\nmain </dev/null\n"
     if "\0" in text:
         raise CannotSay("a NUL character cannot reach a command or an environment")

@@ -1,7 +1,7 @@
 """Launch and probe over SSH (asyncssh): each call opens one connection, says one script, and reads one answer.
 
 A machine's host key is pinned when a connection to it first succeeded, before anything is said to it, and kept: one
-that shows another key is told nothing. No agent, no configuration file and no known_hosts of the user plays a part.
+that shows another key is told nothing. No configuration file and no known_hosts of the user plays a part.
 """
 
 from __future__ import annotations
@@ -50,17 +50,19 @@ def _complain(text: str) -> None:
 
 
 class Shell:
-    """SSH to the machines, as `user` with the private key at `key_path`. May be called from several threads at once.
+    """SSH to the machines, as `user`. May be called from several threads at once.
+
+    `key_path` is the private key's file; None: the keys of the agent, and those that ssh itself would try.
 
     `pinned(machine)` is the host key that is kept for a machine (`ssh-ed25519 AAAA…`), None where there is none yet;
-    `pin(machine, key)` keeps one, durably, and leaves one that is kept already. Both are called on the thread of the
+    `pin(machine, key)` keeps one, and leaves one that is kept already. Both are called on the thread of the
     call. `environment` holds the values of the secrets that a launch names. `say` gets a line for a person.
     """
 
     def __init__(
         self,
         user: str,
-        key_path: str | Path,
+        key_path: str | Path | None,
         source: Source,
         pinned: Callable[[str], str | None],
         pin: Callable[[str, str], None],
@@ -69,7 +71,7 @@ class Shell:
         say: Callable[[str], Any] = _complain,
     ) -> None:
         self.user = user
-        self.key_path = Path(key_path).expanduser()
+        self.key_path = None if key_path is None else Path(key_path).expanduser()
         self._source = source
         self._pinned = pinned
         self._pin = pin
@@ -78,9 +80,9 @@ class Shell:
         self._told: set[tuple[str, str]] = set()
 
     def launch(
-        self, machine: str, endpoint: Endpoint, spec: LaunchSpec, *, send_before: float, timeout: float
+        self, machine: str, endpoint: Endpoint | None, spec: LaunchSpec, *, send_before: float, timeout: float
     ) -> Accepted | Refused | Unresolved:
-        """Start the workload, detached; of one attempt once, however often it is asked.
+        """Start the workload, detached; of one attempt once, however often it is asked. No endpoint is `unreachable`.
 
         Refused: surely nothing was started by this call (`unauthorized`, `invalid`; `absent` where `send_before` had
         passed). Unresolved: nobody knows, or nothing could be asked (`unreachable`, `timeout`, `reset`, `malformed`,
@@ -118,7 +120,7 @@ class Shell:
             return Refused("invalid", f"{machine} cannot write {spec.log_path} or what lies beside {spec.pid_file}")
         return Refused("invalid", f"the launcher on {machine} ended before the workload; see {spec.log_path} there")
 
-    def probe(self, machine: str, endpoint: Endpoint, spec: LaunchSpec, *, timeout: float) -> Probe | Unknown:
+    def probe(self, machine: str, endpoint: Endpoint | None, spec: LaunchSpec, *, timeout: float) -> Probe | Unknown:
         """Look for the workload of `spec`. Unknown where the channel broke or the answer is not exactly one.
 
         Errors: `unreachable`, `timeout`, `reset`, `malformed`, `unauthorized`, `host_key_changed`, `invalid`.
@@ -153,7 +155,9 @@ class Shell:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
-    async def _say_to(self, machine: str, endpoint: Endpoint, script: bytes, send_before: float | None) -> bytes:
+    async def _say_to(self, machine: str, endpoint: Endpoint | None, script: bytes, send_before: float | None) -> bytes:
+        if endpoint is None:
+            raise Failed("unreachable", f"{machine} shows no address for SSH")
         connection = await self._connect(machine, endpoint)
         try:
             return await self._exchange(connection, machine, script, send_before)
@@ -180,20 +184,20 @@ class Shell:
                 endpoint[0],
                 endpoint[1],
                 username=self.user,
-                client_keys=keys,
                 known_hosts=([], [], []),
                 server_host_key_algs=_algorithms(kept),
                 preferred_auth="publickey",
-                agent_path=None,
                 x509_trusted_certs=None,
                 config=None,
+                **keys,
                 login_timeout=0,  # the time-out of the whole call is the one that counts
             )
         except asyncssh.HostKeyNotVerifiable:
             raise self._changed(where, kept, shown[-1] if shown else None) from None
         except asyncssh.PermissionDenied:
             raise Failed(
-                "unauthorized", f"{where} does not take {self.key_path} for {self.user}: is its public key there?"
+                "unauthorized",
+                f"{where} does not take {self.key_path or 'any key'} for {self.user}: is its public key there?",
             ) from None
         except asyncssh.KeyExchangeFailed as error:
             if kept is not None and not shown:
@@ -216,12 +220,14 @@ class Shell:
             raise
         return connection
 
-    def _keys(self) -> list[asyncssh.SSHKeyPair]:
+    def _keys(self) -> dict[str, Any]:
         import asyncssh
 
         path = self.key_path
+        if path is None:
+            return {}
         try:
-            return list(asyncssh.load_keypairs(str(path)))
+            return {"client_keys": list(asyncssh.load_keypairs(str(path))), "agent_path": None}
         except OSError as error:
             raise Failed("unauthorized", f"no SSH key at {path} ({error.strerror}): see `key` under [ssh]") from None
         except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:

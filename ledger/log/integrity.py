@@ -14,6 +14,8 @@ from ledger.events import COLUMNS, Event
 from ledger.log.connection import Connection
 from ledger.log.store import Log
 
+_INTEGERS = frozenset({"position", "version", "schema", "occurred_at", "recorded_at"})
+_OPTIONAL = frozenset({"correlation_id", "attempt", "machine"})
 _HASHED = [COLUMNS.index(name) for name in COLUMNS if name != "hash"]
 
 
@@ -76,6 +78,18 @@ def _chain(log: Log, heads: dict[str, _Head], progress: Callable[[int], None] | 
     recorded_at, seen = 0, 0
     for count, event in enumerate(log.read_all(), start=1):
         seen = count
+        bent = _bent(event)
+        if bent:
+            yield Finding(
+                f"its {', '.join(bent)} is not as an event is stored: it is not as it was recorded",
+                event.position,
+                str(event.stream),
+                event.version,
+                str(event.type),
+            )
+            if not {"position", "stream", "version", "hash"}.intersection(bent):
+                heads[event.stream] = _Head(event.position, event.version, event.hash)
+            continue
         before = heads.get(event.stream) or _Head()
         for problem in _wrong(event, before, recorded_at):
             yield Finding(problem, event.position, event.stream, event.version, event.type)
@@ -85,6 +99,15 @@ def _chain(log: Log, heads: dict[str, _Head], progress: Callable[[int], None] | 
             progress(count)
     if progress:
         progress(seen)
+
+
+def _bent(event: Event) -> list[str]:
+    """The columns whose values are of another kind than an append stores: SQLite takes anything anywhere."""
+    return [
+        name
+        for name, value in zip(COLUMNS, event, strict=True)
+        if not isinstance(value, int if name in _INTEGERS else str) and not (value is None and name in _OPTIONAL)
+    ]
 
 
 def _wrong(event: Event, before: _Head, recorded_at: int) -> Iterator[str]:
@@ -129,6 +152,8 @@ def _projections(log: Log) -> Iterator[Finding]:
     from ledger.log.schema import READ_MODELS
     from ledger.projections.rebuild import rebuild
 
+    if any(map(_bent, log.read_all())):
+        return
     try:
         rebuilt = rebuild(log.read_all())
     except LedgerError as error:

@@ -38,8 +38,8 @@ def open_log(url: str, source: Source, *, hooks: Hooks | None = None, write: boo
     """
     path = sqlite_path(url)
     if not path.is_file():
-        raise StorageError(f"no ledger database at {path}; `ledger init` makes one")
-    connection = SqliteConnection(path)
+        raise StorageError(f"no ledger database at {path}; `ledger init` makes one, `ledger db upgrade` there")
+    connection = SqliteConnection(path, reads=not write)
     try:
         version = connection.schema_version()
         if version < SCHEMA and write and (version > 0 or connection.is_empty()):
@@ -93,6 +93,8 @@ def check_schema(connection: SqliteConnection) -> None:
         raise SchemaError(
             f"{connection.where} has schema {version}; this version of ledger knows {SCHEMA}: install a newer one"
         )
+    if version == 0 and connection.is_empty():
+        raise SchemaError(f"{connection.where} has no ledger in it yet; `ledger db upgrade` makes one there")
     if version == 0:
         raise SchemaError(f"{connection.where} is no ledger database; name another with --db, or `ledger init` one")
     raise SchemaError(f"{connection.where} has schema {version}, older than {SCHEMA}: run `ledger db upgrade`")

@@ -14,9 +14,13 @@ from ledger.log.connection import Params
 BUSY_SECONDS = 30.0
 
 
-def connect(path: str) -> sqlite3.Connection:
-    """A raw connection as the ledger uses it: synchronous=FULL, explicit transactions. Changes nothing in the file."""
-    raw = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, cached_statements=256)
+def connect(path: str, *, at_rest: bool = False) -> sqlite3.Connection:
+    """A raw connection as the ledger uses it: synchronous=FULL, explicit transactions. Changes nothing in the file.
+
+    `at_rest`: the file as it lies there, for reading alone, with no lock and no file beside it.
+    """
+    name = f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1" if at_rest else path
+    raw = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, cached_statements=256, uri=at_rest)
     try:
         raw.execute("PRAGMA synchronous=FULL")
     except sqlite3.Error:
@@ -30,10 +34,11 @@ class SqliteConnection:
 
     dialect = "sqlite"
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, reads: bool = False) -> None:
+        """`reads`: for reading alone, which is done even where nothing can be written."""
         self.where = str(path)
         try:
-            self.raw = connect(self.where)
+            self.raw = _connect_to_read(self.where) if reads else connect(self.where)
         except sqlite3.Error as error:
             self._fail(error)
 
@@ -104,6 +109,33 @@ class SqliteConnection:
         raise for_people(error, self.where) from error
 
 
+def _connect_to_read(path: str) -> sqlite3.Connection:
+    """A connection to the file as it lies there where the two files beside it cannot be made: on a read-only or full
+    disk, or in another's folder. Only where they are not there: then no process has it open, and all is in the file."""
+    try:
+        raw = connect(path)
+        try:
+            raw.execute("SELECT 1 FROM sqlite_master LIMIT 1")
+        except sqlite3.Error:
+            raw.close()
+            raise
+    except sqlite3.OperationalError as error:
+        cannot = error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR"))
+        if not cannot or _not_empty(f"{path}-wal"):
+            raise
+        return connect(path, at_rest=True)
+    return raw
+
+
+def _not_empty(name: str) -> bool:
+    try:
+        return Path(name).stat().st_size > 0
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
 def for_people(error: BaseException | None, where: str) -> LedgerError:
     """A driver's error as one line that says what, where and what to do."""
     text = str(error)
@@ -113,6 +145,8 @@ def for_people(error: BaseException | None, where: str) -> LedgerError:
         return StorageError(f"{where}: another process has held the database for {BUSY_SECONDS:.0f} s; try again")
     if "full" in text:
         return StorageError(f"{where}: the disk is full; nothing was recorded; free some space and run it again")
+    if "disk I/O" in text:
+        return StorageError(f"{where} cannot be read or written ({text}); see whether the disk is full, or failing")
     if "readonly" in text:
         return StorageError(f"{where} cannot be written; check who owns the file and its folder")
     if "unable to open" in text:

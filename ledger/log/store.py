@@ -108,8 +108,13 @@ class Log:
 
     # appending
 
-    def append(self, stream: str, expected_version: int, drafts: Sequence[Draft]) -> list[Event]:
+    def append(
+        self, stream: str, expected_version: int, drafts: Sequence[Draft], only_if: Callable[[], object] | None = None
+    ) -> list[Event]:
         """Append `drafts` to `stream`, which must be at `expected_version`.
+
+        `only_if` is called in the write transaction: what it reads of other streams cannot change before the events
+        stand, and nothing is appended where it raises.
 
         All of them or none; durable on return. An event whose `event_id` is in the log already with the same content
         is a success that changes nothing. Raises Conflict where the stream is elsewhere, EventError for what the
@@ -123,6 +128,8 @@ class Log:
             done = self._already(stream, prepared)
             if done is not None:
                 return done
+            if only_if is not None:
+                only_if()
             stored, states = self._store([(stream, expected_version, prepared)], strict=True)
         self._states.update(states)
         events = stored.get(stream, [])

@@ -94,7 +94,8 @@ def _dead(run: Run, phase: str, *, reason: str | None = None, failure_class: str
     }
 
 
-def _stalled(phase: str, why: str) -> dict[str, Any]:
+def stalled(phase: str, why: str) -> dict[str, Any]:
+    """The line of a run of which nothing can be told now, and why."""
     return {**_line("stalled", phase), "stall_reason": why}
 
 
@@ -120,6 +121,8 @@ def _why_it_left(run: Run, machine: Machine, view: View) -> str | None:
         if phase.startswith("terminal_"):
             return phase.removeprefix("terminal_")
     left = machine.left_reason
+    if left is None and machine.gone_by == "external":
+        return "instance not found"  # the spaces are the old readers'
     return {"wedged": "workload_wedged"}.get(left or "", left)
 
 
@@ -127,7 +130,7 @@ def _waiting(run: Run) -> dict[str, Any]:
     """No machine yet: a create is on its way, or its outcome is not known."""
     tries = run.tries()
     if run.imported is not None and not tries:
-        return _stalled("describe_failed", "the handle names no machine that the ledger knows")
+        return stalled("describe_failed", "the handle names no machine that the ledger knows")
     if tries and tries[-1].open:
         return _line("running", "waiting_capacity" if tries[-1].stage == "unresolved" else "provisioning")
     return _line("running", "provisioning")
@@ -138,12 +141,12 @@ def _gcp(run: Run, machine: Machine, view: View) -> dict[str, Any]:
     if seen is None:
         if view.absent(machine.id, machine.backend, machine.account) or not machine.open:
             return _dead(run, "instance not found")
-        return _stalled("describe_failed", "the cloud could not be read")
+        return stalled("describe_failed", "the cloud could not be read")
     status = seen.status
     if status in ("PENDING", "PROVISIONING", "STAGING"):
         return _line("running", status.lower())
     if status in ("STOPPING", "REPAIRING"):
-        return _stalled(status.lower(), f"the instance is {status}")
+        return stalled(status.lower(), f"the instance is {status}")
     guest = view.guests.get(machine.id)
     phase = (guest.phase or "") if isinstance(guest, Guest) else (machine.phase or "")
     started = machine.workload_started or machine.launched_at is not None
@@ -154,7 +157,7 @@ def _gcp(run: Run, machine: Machine, view: View) -> dict[str, Any]:
         return _gcp_terminated(run, phase, started=started)
     if status in ("STOPPED", "SUSPENDED"):
         return _dead(run, status.lower())
-    return _stalled(f"unknown_{status}", f"status {status} is not known; the machine is taken to be alive")
+    return stalled(f"unknown_{status}", f"status {status} is not known; the machine is taken to be alive")
 
 
 def _gcp_running(run: Run, machine: Machine, phase: str, *, started: bool) -> dict[str, Any]:
@@ -186,20 +189,20 @@ def _runpod(run: Run, machine: Machine, view: View) -> dict[str, Any]:
     if seen is None:
         if view.absent(machine.id, machine.backend, machine.account) or not machine.open:
             return _dead(run, "pod_not_found")
-        return _stalled("describe_failed", "the cloud could not be read")
+        return stalled("describe_failed", "the cloud could not be read")
     if machine.launch_failed_at is not None and machine.launched_at is None:
         return _dead(run, "runpod_workload_start_failed")
     if seen.status == "EXITED":
         return _dead(run, "pod_exited")
     if seen.status != "RUNNING":
-        return _stalled(f"unknown_{seen.status}", f"status {seen.status} is not known; the pod is taken to be alive")
+        return stalled(f"unknown_{seen.status}", f"status {seen.status} is not known; the pod is taken to be alive")
     if not seen.ports:
         return _line("running", "runpod_no_port_observed")
     if machine.launched_at is None:
         return _line("running", "launching")
     probe = view.probes.get(machine.id)
     if isinstance(probe, Probe) and (probe.log_age or 0) > STALE_SECONDS and machine.gpus == "idle":
-        return _stalled("workload", "the log is stale and every GPU is idle")
+        return stalled("workload", "the log is stale and every GPU is idle")
     return _line("running", "workload")
 
 

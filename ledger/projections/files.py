@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ledger import canonical, secrets
 from ledger.errors import EventError, StorageError
 from ledger.events import Draft
-from ledger.projections import disk, handle_file
+from ledger.projections import disk, handle_file, ssh_file
 from ledger.projections.disk import Found
 from ledger.projections.rows import SidecarRow
 from ledger.projections.sidecar import Projection, Tracker, project
+from ledger.projections.ssh_config import Login
 from ledger.state import imported
 from ledger.state.model import Run, State
 
@@ -71,11 +72,15 @@ class _Looked:
 
 
 class SidecarFolder:
-    """The folder in which the sidecars lie. Not to be shared between threads."""
+    """The folder in which the sidecars lie. Not to be shared between threads.
 
-    def __init__(self, path: str | Path, hooks: Hooks | None = None) -> None:
+    `login`: as whom machines are entered; with it, `ssh_config` is kept there too.
+    """
+
+    def __init__(self, path: str | Path, hooks: Hooks | None = None, login: Login | None = None) -> None:
         self.path = Path(path).absolute()
         self.hooks = hooks or Hooks()
+        self.login = login
         self._trackers: dict[tuple[str, str], Tracker] = {}
 
     def path_of(self, run: Run | str) -> Path:
@@ -97,6 +102,8 @@ class SidecarFolder:
                 failed = failed or error
         if failed is not None:
             raise failed
+        if self.login is not None:
+            ssh_file.write(log, self.path, self.login)
         return done
 
     def check(self, log: Log, streams: Iterable[str] | None = None) -> list[Difference]:

@@ -160,10 +160,15 @@ def log_age(machine: Machine, state: State, when: int) -> float | None:
 
 def cost_per_hour(machine: Machine) -> float:
     """Dollars an hour while it is billed."""
-    if not machine.gpus:
+    return price(machine.cloud, machine.gpu_type, machine.gpus)
+
+
+def price(cloud: str, gpu_type: str | None, gpus: int | None) -> float:
+    """Dollars an hour of a machine with these GPUs."""
+    if not gpus:
         return CPU_DOLLARS
-    prices = DOLLARS.get((machine.gpu_type or "").upper(), OTHER_DOLLARS)
-    return round(prices[0 if machine.cloud == "gcp" else 1] * machine.gpus, 2)
+    prices = DOLLARS.get((gpu_type or "").upper(), OTHER_DOLLARS)
+    return round(prices[0 if cloud == "gcp" else 1] * gpus, 2)
 
 
 def labels(marker: str | None) -> dict[str, str]:
@@ -189,7 +194,7 @@ def seen(machine: Machine, state: State, when: int, start: int) -> Seen:
         provisioning_model=machine.provisioning_model,
         marker=machine.marker,
         cost_per_hour=cost_per_hour(machine),
-        ports=_address(machine) if port else None,
+        ports=address(machine) if port else None,
         gpu_util=gpu_util(machine, state) if pod and told and state.status == "RUNNING" else None,
         gpus=machine.gpus,
         keep_running=machine.keep_running,
@@ -236,7 +241,8 @@ def _done(machine: Machine, state: State) -> bool:
     return machine.cloud == "runpod" and state.work == "ended" and state.exit == 0
 
 
-def _address(machine: Machine) -> str:
+def address(machine: Machine) -> str:
+    """`host:port` of SSH."""
     host = f"198.51.100.{machine.number % 250 + 1}"
     return f"{host}:22" if machine.cloud == "gcp" else f"{host}:{10000 + machine.number}"
 

@@ -150,8 +150,9 @@ class RemoteCloud:
         self, machine: str, spec: LaunchSpec, *, send_before: float, timeout: float
     ) -> Accepted | Refused | Unresolved:
         """Start the workload."""
-        sent = self._send("launch", machine, spec, send_before=send_before, timeout=timeout)
-        return sent  # type: ignore[no-any-return]
+        return self._send(  # type: ignore[no-any-return]
+            "launch", machine, spec, send_before=send_before, timeout=timeout
+        )
 
     def probe(self, machine: str, spec: LaunchSpec, *, timeout: float) -> Probe | Unknown:
         """Look for the workload."""

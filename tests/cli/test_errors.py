@@ -256,3 +256,37 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(cli: Cli) -> Non
         out = cli(command).out
         assert "\x1b" not in out
         assert "runpod:evil" in out
+
+
+def test_a_ledger_where_nothing_can_be_written_is_read(taken: Cli) -> None:
+    """On a read-only or full disk, or in a foreign folder, SQLite cannot make the two files that it keeps beside it."""
+    beside = Path(f"{taken.database}-shm")
+    beside.symlink_to(taken.folder / "nowhere" / "shm")  # even root cannot make that
+    for args in (["status"], ["audit"], ["show", "1417"], ["log"], ["verify", "--projections"], ["project", "--check"]):
+        result = taken(*args)
+        assert (result.status, result.err) == (0, ""), result
+    assert taken("db", "check").status == 0
+    _one_line(taken("pause"), str(taken.database), "cannot be opened")
+
+
+def test_what_is_not_yet_checkpointed_is_never_read_without_it(taken: Cli) -> None:
+    """Another process has it open: the file alone is not the whole log."""
+    Path(f"{taken.database}-shm").symlink_to(taken.folder / "nowhere" / "shm")
+    Path(f"{taken.database}-wal").write_bytes(b"something that is to come into the file")
+    _one_line(taken("status"), str(taken.database), "cannot be opened")
+
+
+def test_a_database_that_was_never_begun_says_how_it_is(cli: Cli) -> None:
+    """As a full disk leaves it after `ledger init`."""
+    _remove(cli)
+    cli.database.touch()
+    _one_line(cli("status"), "has no ledger in it yet", "`ledger db upgrade` makes one there")
+    assert cli("db", "check").status == 1
+    assert cli("db", "upgrade").status == 0
+    assert cli("status").status == 0
+
+
+def test_another_programs_database_cannot_be_upgraded(cli: Cli) -> None:
+    _foreign(cli)
+    for command in ("check", "current", "upgrade"):
+        _one_line(cli("db", command), "is no ledger database")

@@ -72,3 +72,14 @@ def test_a_foreign_edit_is_kept_where_unknown_and_set_right_where_owned(taken: C
     extra = json.loads(file.read_text(encoding="utf-8"))["extra"]
     assert (extra["a_note"], extra["provisioning_model"]) == ("mine", "FLEX_START")
     assert taken("audit", "--only", "lossy-projection").status == 0
+
+
+def test_every_issue_number_that_a_file_may_bear_can_be_named(cli: Cli) -> None:
+    number = 10**15 - 1
+    old = json.loads((SAMPLES / "issue-1417-handle.json").read_text(encoding="utf-8"))
+    old["extra"]["issue"] = number
+    path = cli.folder / f"issue-{number}-handle.json"
+    path.write_text(json.dumps(old | {"pod_name": "mine"}), encoding="utf-8")
+    result = cli("import", path, "--json")
+    assert (result.status, [t["run"] for t in result.json["taken"]]) == (0, [f"issue-{number}"])
+    assert cli("show", number).status == 0

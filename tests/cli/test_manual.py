@@ -215,3 +215,22 @@ def test_a_default_of_this_process_is_no_wish_for_a_ledger_elsewhere(cli: Cli) -
     log = cli.log()
     assert log.policy() == Policy(paused=True, queue_wait_seconds=300.0, blind_seconds=60.0)
     log.connection.close()
+
+
+def test_of_two_runs_that_adopt_one_machine_at_once_one_is_refused(taken: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other takes it after this one has looked, and before it appends."""
+    from ledger.log.store import Log
+
+    real = Log.append
+    raced: list[int] = []
+
+    def append(log: Log, stream: str, version: int, drafts: Any, **more: Any) -> Any:
+        if stream == "issue-1417" and not raced:
+            raced.append(1)
+            assert taken("adopt", POD, "--run", "1418").status == 0
+        return real(log, stream, version, drafts, **more)
+
+    monkeypatch.setattr(Log, "append", append)
+    result = taken("adopt", POD, "--run", "1417")
+    assert (result.status, f"issue-1418 holds {POD}" in result.err) == (2, True), result
+    assert [e.stream for e in taken.events() if e.type == "Provisioned"] == ["issue-1418"]

@@ -120,6 +120,10 @@ class CloudContract:
         cloud = self.reach(scene)
         return brief(scene.now(lambda: step(cloud)), self.account)
 
+    def as_told(self, seen: Any) -> Any:
+        """What this API tells of a machine, if it tells less than the in-process door."""
+        return seen
+
     def twin(self, scene: Scene) -> Cloud:
         return scene.gcp if self.backend == "gcp" else scene.runpod
 
@@ -254,9 +258,10 @@ class CloudContract:
 
     # List.
 
-    @pytest.mark.parametrize(("answer", "expected"), [*READ.items(), ("not_found", "unknown not_found")])
+    @pytest.mark.parametrize(("answer", "expected"), [*READ.items(), ("404", ""), ("not_found", "")])
     def test_lists_that_fail(self, answer: str, expected: str) -> None:
-        assert self.told(self.scene("list", answer), lambda cloud: cloud.list_all(timeout=9)) == expected
+        told = self.told(self.scene("list", answer), lambda cloud: cloud.list_all(timeout=9))
+        assert told == expected if expected else told.startswith("unknown ")
 
     def test_what_lists_show(self) -> None:
         b = self.backend
@@ -314,7 +319,11 @@ class CloudContract:
 
             given = scene.at({30: make, 0: read, 60: read, 200: read})[1:]
             answers.append([(described, listing.machines) for described, listing in given])
-        assert answers[0] == answers[1]
+        expected = [
+            (self.as_told(described), tuple(self.as_told(seen) for seen in machines))
+            for described, machines in answers[1]
+        ]
+        assert answers[0] == expected
         assert isinstance(answers[0][0][0], Seen)
 
     def test_a_list_is_one_call_whatever_its_pages(self) -> None:

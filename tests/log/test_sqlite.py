@@ -11,12 +11,13 @@ import pytest
 
 from ledger.errors import SchemaError, StorageError
 from ledger.events import COLUMNS
+from ledger.log.integrity import verify
 from ledger.log.open import create_log, open_log, sqlite_path
 from ledger.log.store import Log
 from ledger.policy import Policy
 from tests.log import processes
 from tests.log.contract import LogContract, spawned
-from tests.support import FakeSource, observed, opened, write
+from tests.support import RUN, FakeSource, observed, opened, write
 
 TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
 
@@ -36,6 +37,16 @@ class TestSqlite(LogContract):
             raw.execute(sql)
             for _, made in triggers:
                 raw.execute(made)
+
+    @pytest.mark.parametrize("change", ["payload = x'00ff'", "type = x'41'", "recorded_at = 'noon'", "machine = x'41'"])
+    def test_a_value_of_another_kind_is_found_and_named(self, log: Log, change: str) -> None:
+        """SQLite stores anything in any column."""
+        write(log, [(RUN, opened(0)), (RUN, observed(10)), (RUN, observed(20))])
+        self.change_past_the_triggers(log, f"UPDATE events SET {change} WHERE position = 3")
+        for projections in (False, True):
+            [found] = verify(log, projections=projections)
+            assert (found.position, found.stream, found.version) == (3, RUN, 2)
+            assert f"its {change.split(maxsplit=1)[0]} is not as an event is stored" in str(found)
 
     @pytest.mark.parametrize("verb", ["INSERT OR REPLACE", "REPLACE"])
     def test_a_replacement_is_a_deletion_in_disguise(self, log: Log, verb: str) -> None:

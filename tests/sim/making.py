@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 from ledger.clouds.values import CreateSpec, LaunchSpec
 from ledger.moments import MICROS
+from ledger.sim.caller import Caller
 from ledger.sim.door import SimCloud
 from ledger.sim.rules import Rules
 from ledger.sim.scenario import loads
@@ -40,7 +42,7 @@ def spec(name: str = "eps-issue-1", model: str | None = "STANDARD", **changes: A
         "gpu_type": "H100",
         "gpus": 4,
         "marker": f"{LEDGER}.issue-1.attempt-{number}.1",
-        "request_id": f"request-{name}-{number}",
+        "request_id": str(uuid5(NAMESPACE_URL, f"{name!a}/{number}")),
     }
     return CreateSpec(**{**values, **changes})
 
@@ -60,6 +62,7 @@ class Scene:
         self.rules = Rules.of(self.scenario)
         self.process = Process("p", TICK, poller)
         self.source = VirtualSource(self.schedule, self.scenario.start, "p")
+        self.caller = Caller(self.rules, self.schedule, self.process, self.source)
         reach = (self.world, self.rules, self.schedule, self.process, self.source)
         self.gcp = SimCloud("gcp", *reach)
         self.runpod = SimCloud("runpod", *reach)

@@ -77,7 +77,7 @@ class LoopbackServer:
         self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
         self._server.daemon_threads = True
         self._server.block_on_close = False
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
     @property
@@ -166,6 +166,8 @@ class LoopbackServer:
                 for name, value in {"Content-Type": reply.content_type, **reply.headers}.items():
                     self.send_header(name, value)
                 self.send_header("Content-Length", str(len(reply.body)))
+                if self.close_connection:  # asked for: else a client takes the connection for one that it may keep
+                    self.send_header("Connection", "close")
                 self.end_headers()
                 self.wfile.write(reply.body)
 
