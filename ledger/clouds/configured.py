@@ -94,6 +94,24 @@ def account_of(backend: str, settings: Settings, source: Source, env: Mapping[st
     return next((str(cloud.account) for cloud in clouds if cloud.backend == backend), "")
 
 
+def found_credentials(backend: str, settings: Settings, env: Mapping[str, str] = os.environ) -> str:
+    """Where a backend's credentials were found and whose they are, as far as they say; never what they are.
+
+    Raises LedgerError where there are none.
+    """
+    if backend == "gcp":
+        from ledger.clouds.gcp_client import endpoint_of, whose
+
+        endpoint = endpoint_of(env)
+        return f"{whose(endpoint, env)}{f'; asked at {endpoint}' if endpoint else ''}"
+    from ledger.clouds.pods import find_key
+
+    key = find_key(env, variable=settings.runpod.api_key_env)
+    variable = "LEDGER_RUNPOD_V2_ENDPOINT" if settings.runpod.api == "rest_v2" else "RUNPOD_API_BASE_URL"
+    asked = f", asked at {env[variable]}" if env.get(variable) else ""
+    return f"a key in {key.where}; {settings.runpod.api}{asked}"
+
+
 def _silent(_: str) -> None:
     pass
 

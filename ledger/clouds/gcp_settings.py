@@ -30,7 +30,7 @@ class GcpSettings:
     `images` and `disks` (GB) are by intent, over `image` and `disk_gb`; `disk_type` None: what the machine type
     takes. `setup` is a shell script that runs before the workload. `flex_valid_seconds`: how long a FLEX_START
     request may wait in the queue (90 to 7200). `public_key` is the line of authorized_keys that lets a probe in as
-    `ssh_user`. `endpoint`: another address of the API; None: Google's.
+    `ssh_user` on `ssh_port`. `endpoint`: another address of the API; None: Google's.
     """
 
     project: str
@@ -50,6 +50,7 @@ class GcpSettings:
     setup: str = ""
     flex_valid_seconds: int = 7200
     ssh_user: str = "ledger"
+    ssh_port: int = 22
     public_key: str | None = None
     endpoint: str | None = None
     page_size: int = 500

@@ -18,11 +18,11 @@ from tests.sim.over_the_wire import FOLDER, difference
 
 FILES = (
     "queue-vanish-heals",  # GCE's queue, a pod, a launch over SSH
-    "killed-after-the-create",  # found again by its marker
+    "every-rung-refuses",
     "pod-behind-a-500",  # made, and the answer says otherwise
     "no-port-wedge",
     "one-blip-is-no-wedge",  # SSH that does not reach
-    "two-pollers-one-failover",
+    "died-between-file-and-rename",
 )
 
 
