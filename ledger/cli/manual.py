@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("issue")
-@click.option("--pid", type=click.IntRange(min=1), required=True, metavar="N", help="The workload's process id there.")
+@click.option(
+    "--pid", type=click.IntRange(1, 2**31 - 1), required=True, metavar="N", help="The workload's process id there."
+)
 @click.option("--machine", "machine_id", metavar="ID", help="Where it runs; else the machine in hand.")
 @pass_call
 def confirm(call: Call, issue: str, pid: int, machine_id: str | None) -> None:
@@ -113,7 +115,7 @@ def refuse_unfit(run: Run, what: str) -> None:
 @click.option("--run", "issue", required=True, metavar="ISSUE", help="The run that takes it: 1417, or 1417-b.")
 @click.option("--name", metavar="NAME", help="Its name on its cloud; else as it was seen, else the run's usual one.")
 @click.option(
-    "--cost-per-hour", type=click.FloatRange(min=0), metavar="USD", help="What it costs; else as it was seen."
+    "--cost-per-hour", type=click.FloatRange(0, 1e6), metavar="USD", help="What it costs; else as it was seen."
 )
 @pass_call
 def adopt(call: Call, machine: str, issue: str, name: str | None, cost_per_hour: float | None) -> None:

@@ -7,74 +7,23 @@ UTC. A truth that bounds a time is judged only where the bound lies before the e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 from ledger.events import is_run, parse_marker
 from ledger.moments import MICROS
 from ledger.sim import machine as read
-from ledger.sim.history import History
+from ledger.sim.evidence import Event, Evidence, Proof, Violation, same_events
 from ledger.sim.machine import Machine
 from ledger.sim.record import run_of
-from ledger.sim.schema import Scenario
-from ledger.sim.world import STOPPING, World, key_of_sidecar, stream_of
+from ledger.sim.world import STOPPING, key_of_sidecar, stream_of
+
+__all__ = ["Book", "Evidence", "Proof", "Violation", "same_events", "violations"]
 
 BACKOFF = 600 * MICROS  # between two calls of a delete that does not go through
 HOUR = 3600 * MICROS
 ENDED_PHASES = frozenset({"done", "failed", "wedged", "finalize_failed_artifacts_ok"})
 NEVER = 1 << 62
-
-Event = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A truth that did not hold: which (1 to 8), what is wrong in stable words, of whom, from when to when (seconds).
-
-    Two violations are the same one where `key` is equal.
-    """
-
-    truth: int
-    what: str
-    who: str = ""
-    since: float = 0.0
-    until: float = 0.0
-
-    @property
-    def key(self) -> tuple[int, str]:
-        """What does not change while a scenario shrinks."""
-        return self.truth, self.what
-
-    def to_json(self) -> dict[str, Any]:
-        """As a line of `failures` in `rehearse --json`."""
-        actual = {"what": self.what, "who": self.who, "from": self.since, "to": self.until}
-        return {"key": f"truth {self.truth}", "expected": "holds", "actual": actual}
-
-    def __str__(self) -> str:
-        return f"truth {self.truth}: {self.what}: {self.who} ({self.since:.0f} s to {self.until:.0f} s)"
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What the ledger shows of itself: ids of the events whose append returned, and where a rebuild of its
-    projections gives other bytes."""
-
-    acknowledged: frozenset[str] = frozenset()
-    rebuilt: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What the truths are judged by. `events` are envelopes in the log's order, `end` is when the rehearsal ended."""
-
-    scenario: Scenario
-    world: World
-    history: History
-    events: Sequence[Event]
-    end: int
-    handles: Mapping[str, Any] = field(default_factory=dict)
-    proof: Proof = field(default_factory=Proof)
 
 
 def violations(evidence: Evidence) -> tuple[Violation, ...]:
@@ -91,16 +40,6 @@ def violations(evidence: Evidence) -> tuple[Violation, ...]:
         book.nothing_missing,
     )
     return tuple(found for rule in rules for found in rule())
-
-
-def same_events(first: Sequence[Event], second: Sequence[Event]) -> tuple[Violation, ...]:
-    """Truth 8: a second run of the same scenario with the same seed appends the same events."""
-    for place, (one, two) in enumerate(zip(first, second, strict=False)):
-        if one != two:
-            return (Violation(8, "a second run differs", f"event {place + 1}, {one['type']} and {two['type']}"),)
-    if len(first) != len(second):
-        return (Violation(8, "a second run differs", f"{len(first)} events, then {len(second)}"),)
-    return ()
 
 
 class Book:
