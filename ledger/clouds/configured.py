@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.clouds.host_keys import HostKeys
@@ -126,13 +127,28 @@ def _gcp(settings: Settings) -> Any:
         project=gcp.project,
         zones=gcp.zones,
         machine_types=gcp.machine_types,
+        intent_types={
+            name: (intent.gpu_type, intent.gpus, intent.machine_type)
+            for name, intent in settings.intents.items()
+            if intent.machine_type
+        },
+        prices=gcp.prices,
         image=gcp.image,
         disks={name: intent.disk_gb for name, intent in settings.intents.items()},
         network=gcp.network if "/" in gcp.network else f"global/networks/{gcp.network}",
         service_account=gcp.service_account or None,
+        setup=_setup(gcp.setup),
         ssh_user=settings.ssh.user,
         public_key=public_key_of(settings.ssh.key),
     )
+
+
+def _setup(script: Path | None) -> str:
+    try:
+        return "" if script is None else script.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise LedgerError(f"{script}, the setup of [gcp] in ledger.toml, cannot be read: {reason}") from None
 
 
 def _adapter(backend: str) -> Any:

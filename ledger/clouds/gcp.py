@@ -112,7 +112,7 @@ class GcpCloud:
         deadline = self._source.steady() + timeout
         zone = spec.zone or self.settings.zones[0]
         try:
-            machine_type = self.settings.machine_type(spec.gpu_type, spec.gpus)
+            machine_type = self.settings.machine_type_of(spec)
             script = startup_script(spec.launch, self.settings.setup)
             wanted = instance(spec, zone, machine_type, script, self.settings)
         except (LookupError, ValueError) as error:

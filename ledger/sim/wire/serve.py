@@ -41,9 +41,9 @@ class Serving:
         self.gate = Gate(world, Rules.of(scenario), self.now)
         try:
             ssh = self._started(SshServer(self.gate))
-            world.reach = ssh.open
+            world.reach = ssh.address
             for machine in world.machines:
-                machine.reached_at = ssh.open(machine.key)
+                machine.reached_at = ssh.address(machine.key)
             self.gce = self._started(GceServer(self.gate))
             self.runpod = self._started(runpod.serve(self.gate))
         except BaseException:

@@ -61,7 +61,7 @@ class SshServer:
         """Where the machine of that port id is reached: (host, port). The port is open however the machine is."""
         return HOST, self._call(self._listen(machine)).get_port()
 
-    def open(self, machine: str) -> str | None:
+    def address(self, machine: str) -> str | None:
         """As `endpoint`, as `host:port`, without waiting until it listens: who connects now is answered then.
 
         Instances share one port (`instances_port`) on an address each, as they do at Google; None: this computer has
