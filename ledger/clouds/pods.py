@@ -137,7 +137,7 @@ class Shell(Protocol):
 
 
 class Key:
-    """An API key that does not show itself. `fingerprint` tells two apart and no more; `where` is where it was found."""
+    """An API key that does not show itself. `fingerprint` tells two apart and no more; `where` is its place."""
 
     __slots__ = ("_text", "fingerprint", "where")
 
