@@ -17,6 +17,7 @@ from ledger import policy
 from ledger.errors import LedgerError
 from ledger.policy import Policy, PolicyError
 from ledger.projections.ssh_config import Login
+from ledger.settings_table import Table
 from ledger.settings_template import TEMPLATE
 
 FILE: Final = "ledger.toml"
@@ -41,14 +42,19 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Gcp:
-    """Where and what to rent on GCP. `machine_types` is GPU type → count → machine type."""
+    """Where and what to rent on GCP. `machine_types` is GPU type → count → machine type.
+
+    `setup` is a shell script that an instance runs before its workload; `prices` are dollars an hour by machine type.
+    """
 
     project: str = ""
     zones: tuple[str, ...] = ()
     image: str = ""
     service_account: str = ""
     network: str = "default"
+    setup: Path | None = None
     machine_types: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    prices: Mapping[str, float] = field(default_factory=dict)
 
     def machine_type(self, gpu_type: str | None, gpus: int) -> str | None:
         """The machine type with that many GPUs of that type, if one is listed."""
@@ -127,7 +133,7 @@ def load(
         file = find(here)
     except OSError as error:
         raise LedgerError(f"the working directory cannot be read ({error.strerror}); go to another") from None
-    table = _Table(file, _parse(file)) if file is not None else _Table(None, {})
+    table = Table(file, _parse(file)) if file is not None else Table(None, {})
     sources: dict[str, str] = {}
     database = _database(db, env, table, here, sources)
     settings = Settings(
@@ -184,7 +190,7 @@ def _parse(file: Path) -> dict[str, Any]:
         raise LedgerError(f"{file} cannot be read: {error.strerror}") from None
 
 
-def _database(db: str | None, env: Mapping[str, str], table: _Table, here: Path, sources: dict[str, str]) -> str:
+def _database(db: str | None, env: Mapping[str, str], table: Table, here: Path, sources: dict[str, str]) -> str:
     inside = table.text("database", sources)
     given, source = (db, "--db") if db else (env.get("LEDGER_DATABASE_URL"), "LEDGER_DATABASE_URL")
     if given:
@@ -211,7 +217,7 @@ def _absolute(path: str | Path, base: Path) -> Path:
 
 
 def _sidecars(
-    given: str | Path | None, env: Mapping[str, str], table: _Table, here: Path, sources: dict[str, str]
+    given: str | Path | None, env: Mapping[str, str], table: Table, here: Path, sources: dict[str, str]
 ) -> Path | None:
     inside = table.text("sidecars", sources)
     if given:
@@ -223,7 +229,7 @@ def _sidecars(
     return _absolute(inside, table.file.parent) if inside and table.file is not None else None
 
 
-def _policy(table: _Table, env: Mapping[str, str], flags: Mapping[str, Any], sources: dict[str, str]) -> Policy:
+def _policy(table: Table, env: Mapping[str, str], flags: Mapping[str, Any], sources: dict[str, str]) -> Policy:
     result = Policy()
     section = table.section("policy")
     section.take_all()
@@ -267,10 +273,10 @@ def _typed(variable: str, name: str, text: str) -> Any:
     return word
 
 
-def _rented(table: _Table, env: Mapping[str, str], sources: dict[str, str]) -> dict[str, Any]:
+def _rented(table: Table, env: Mapping[str, str], sources: dict[str, str]) -> dict[str, Any]:
     """Intents and clouds: as the file has them, else as `ledger init` would write them."""
     shipped = tomllib.loads(TEMPLATE)
-    defaults = _Table(None, {name: shipped[name] for name in ("intents", "gcp", "runpod", "ssh")})
+    defaults = Table(None, {name: shipped[name] for name in ("intents", "gcp", "runpod", "ssh")})
     given = table.section("intents")
     intents = given if "intents" in table.values else defaults.section("intents")
     gcp, default_gcp = table.section("gcp"), defaults.section("gcp")
@@ -283,7 +289,7 @@ def _rented(table: _Table, env: Mapping[str, str], sources: dict[str, str]) -> d
         api, sources["runpod.api"] = env["LEDGER_RUNPOD_API"], "LEDGER_RUNPOD_API"
         if api not in RUNPOD_APIS:
             raise LedgerError(f"LEDGER_RUNPOD_API must be {' or '.join(RUNPOD_APIS)}, not {api!r}")
-    key = ssh.text("key")
+    key, setup, prices = ssh.text("key"), gcp.text("setup"), gcp.section("prices")
     rented = {
         "intents": {name: _intent(intents.section(name)) for name in list(intents.values)},
         "gcp": Gcp(
@@ -292,7 +298,9 @@ def _rented(table: _Table, env: Mapping[str, str], sources: dict[str, str]) -> d
             image=gcp.text("image") or default_gcp.text("image") or "",
             service_account=gcp.text("service_account") or "",
             network=gcp.text("network") or "default",
+            setup=_absolute(setup, table.file.parent) if setup and table.file is not None else None,
             machine_types=_machine_types(types.section("machine_types")),
+            prices={machine_type: prices.dollars(machine_type) for machine_type in list(prices.values)},
         ),
         "runpod": Runpod(
             account=runpod.text("account") or "default",
@@ -312,7 +320,7 @@ def _rented(table: _Table, env: Mapping[str, str], sources: dict[str, str]) -> d
     return rented
 
 
-def _intent(section: _Table) -> Intent:
+def _intent(section: Table) -> Intent:
     intent = Intent(
         gpu_type=section.text("gpu_type"),
         gpus=section.count("gpus", 0),
@@ -327,7 +335,7 @@ def _intent(section: _Table) -> Intent:
     return intent
 
 
-def _machine_types(section: _Table) -> dict[str, dict[int, str]]:
+def _machine_types(section: Table) -> dict[str, dict[int, str]]:
     table: dict[str, dict[int, str]] = {}
     for gpu_type in list(section.values):
         row = section.section(gpu_type)
@@ -338,61 +346,5 @@ def _machine_types(section: _Table) -> dict[str, dict[int, str]]:
     return table
 
 
-def _gpu_ids(section: _Table) -> dict[str, tuple[str, ...]]:
+def _gpu_ids(section: Table) -> dict[str, tuple[str, ...]]:
     return {gpu_type: section.words(gpu_type) for gpu_type in list(section.values)}
-
-
-class _Table:
-    """A table of the file: reads typed values and, at its close, refuses what nobody asked for."""
-
-    def __init__(self, file: Path | None, values: Mapping[str, Any], name: str = "") -> None:
-        self.file, self.values, self.name = file, values, name
-        self._asked: set[str] = set()
-
-    def wrong(self, key: str, what: str) -> LedgerError:
-        place = f"[{self.name}] {key}" if self.name else key
-        return LedgerError(f"{self.file or 'the built-in settings'}: {place} {what}")
-
-    def section(self, key: str) -> _Table:
-        value = self._get(key, {})
-        if not isinstance(value, dict):
-            raise self.wrong(key, "must be a table")
-        return _Table(self.file, value, f"{self.name}.{key}" if self.name else key)
-
-    def text(self, key: str, sources: dict[str, str] | None = None) -> str | None:
-        value = self._get(key, None)
-        if value is not None and not isinstance(value, str):
-            raise self.wrong(key, f"must be a text, not {value!r}")
-        if value and sources is not None:
-            sources[key] = str(self.file)
-        return value or None
-
-    def word(self, key: str, allowed: tuple[str, ...]) -> str | None:
-        value = self.text(key)
-        if value is not None and value not in allowed:
-            raise self.wrong(key, f"must be {' or '.join(allowed)}, not {value!r}")
-        return value
-
-    def words(self, key: str) -> tuple[str, ...]:
-        value = self._get(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-            raise self.wrong(key, f"must be a list of texts, not {value!r}")
-        return tuple(value)
-
-    def count(self, key: str, default: int) -> int:
-        value = self._get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self.wrong(key, f"must be a whole number, zero or more, not {value!r}")
-        return value
-
-    def take_all(self) -> None:
-        self._asked |= set(self.values)
-
-    def close(self) -> None:
-        unknown = sorted(set(self.values) - self._asked)
-        if unknown:
-            raise self.wrong(unknown[0], f"is not known; allowed: {', '.join(sorted(self._asked))}")
-
-    def _get(self, key: str, default: Any) -> Any:
-        self._asked.add(key)
-        return self.values.get(key, default)

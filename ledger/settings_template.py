@@ -72,6 +72,10 @@ zones = ["us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f"]  # 
 image = "projects/deeplearning-platform-release/global/images/family/common-cu128-ubuntu-2204-nvidia-570"
 # service_account = ""                  # the instance's; empty: the project's default
 # network = "default"
+# setup = "setup.sh"                    # a shell script that an instance runs before its workload: export secrets there
+
+# [gcp.prices]                          # dollars an hour: what max_usd_per_hour and `ledger status` count
+# a3-highgpu-1g = 11.06
 
 [gcp.machine_types.H100]
 1 = "a3-highgpu-1g"

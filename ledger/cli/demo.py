@@ -23,8 +23,9 @@ _WIDTH = 92
 
 
 @click.command(cls=Command)
+@click.option("--wire", is_flag=True, help="The ledger speaks through the real clients, over loopback HTTP and SSH.")
 @pass_call
-def demo(call: Call) -> None:
+def demo(call: Call, wire: bool) -> None:
     """Two incidents that really happened, in a temporary ledger on a virtual clock.
 
     #1417: a pod with four H100 GPUs was rented, nothing was ever started on it, and a person noticed the bill.
@@ -36,6 +37,7 @@ def demo(call: Call) -> None:
     \b
     Examples:
       ledger demo
+      ledger demo --wire
       ledger demo --json | jq '.moments[].open'
     """
     from ledger.demo.healed import replays
@@ -56,7 +58,7 @@ def demo(call: Call) -> None:
                     _show_moment(moment, value, breaches, told)
             if not call.json:
                 _paragraph(incident.lesson, "  ", "good")
-            for replay in replays(incident.issue):
+            for replay in replays(incident.issue, wire=wire):
                 healed.append(replay)
                 if not call.json:
                     _show_replay(replay)

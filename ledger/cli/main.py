@@ -30,6 +30,7 @@ COMMANDS = {
     "ssh": Entry("ledger.cli.machines", "A shell on the machine of a run.", _LOOK),
     "reconcile": Entry("ledger.cli.reconcile", "What the clouds have against what the log has.", _LOOK),
     "rehearse": Entry("ledger.cli.rehearse", "Scenario files against simulated clouds.", _LOOK),
+    "sim": Entry("ledger.cli.sim", "The simulated clouds on loopback ports, for real clients.", _LOOK),
     "demo": Entry("ledger.cli.demo", "Two incidents that really happened, in a temporary ledger.", _LOOK),
     "import": Entry("ledger.cli.handles", "Take over old handle files.", _TAKE, "import_"),
     "project": Entry("ledger.cli.handles", "Write the handle files from the log, or compare them.", _TAKE),
@@ -40,6 +41,7 @@ COMMANDS = {
     "pause": Entry("ledger.cli.manual", "The brake: no create and no teardown until resume.", _HAND),
     "resume": Entry("ledger.cli.manual", "Let go of the brake.", _HAND),
     "init": Entry("ledger.cli.setup", "Make a ledger here.", _KEEP),
+    "doctor": Entry("ledger.cli.doctor", "What is configured, which credentials are found, who answers.", _KEEP),
     "verify": Entry("ledger.cli.verify", "Whether the log is whole and the projections are what it says.", _KEEP),
     "db": Entry("ledger.cli.setup", "Migrations of the database.", _KEEP),
 }

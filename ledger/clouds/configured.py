@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.clouds.host_keys import HostKeys
@@ -94,6 +95,24 @@ def account_of(backend: str, settings: Settings, source: Source, env: Mapping[st
     return next((str(cloud.account) for cloud in clouds if cloud.backend == backend), "")
 
 
+def found_credentials(backend: str, settings: Settings, env: Mapping[str, str] = os.environ) -> str:
+    """Where a backend's credentials were found and whose they are, as far as they say; never what they are.
+
+    Raises LedgerError where there are none.
+    """
+    if backend == "gcp":
+        from ledger.clouds.gcp_client import endpoint_of, whose
+
+        endpoint = endpoint_of(env)
+        return f"{whose(endpoint, env)}{f'; asked at {endpoint}' if endpoint else ''}"
+    from ledger.clouds.pods import find_key
+
+    key = find_key(env, variable=settings.runpod.api_key_env)
+    variable = "LEDGER_RUNPOD_V2_ENDPOINT" if settings.runpod.api == "rest_v2" else "RUNPOD_API_BASE_URL"
+    asked = f", asked at {env[variable]}" if env.get(variable) else ""
+    return f"a key in {key.where}; {settings.runpod.api}{asked}"
+
+
 def _silent(_: str) -> None:
     pass
 
@@ -108,13 +127,28 @@ def _gcp(settings: Settings) -> Any:
         project=gcp.project,
         zones=gcp.zones,
         machine_types=gcp.machine_types,
+        intent_types={
+            name: (intent.gpu_type, intent.gpus, intent.machine_type)
+            for name, intent in settings.intents.items()
+            if intent.machine_type
+        },
+        prices=gcp.prices,
         image=gcp.image,
         disks={name: intent.disk_gb for name, intent in settings.intents.items()},
         network=gcp.network if "/" in gcp.network else f"global/networks/{gcp.network}",
         service_account=gcp.service_account or None,
+        setup=_setup(gcp.setup),
         ssh_user=settings.ssh.user,
         public_key=public_key_of(settings.ssh.key),
     )
+
+
+def _setup(script: Path | None) -> str:
+    try:
+        return "" if script is None else script.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise LedgerError(f"{script}, the setup of [gcp] in ledger.toml, cannot be read: {reason}") from None
 
 
 def _adapter(backend: str) -> Any:

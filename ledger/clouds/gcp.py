@@ -57,12 +57,15 @@ class Limit(Protocol):
 def open_cloud(
     settings: GcpSettings, source: Source, shell: Shell | None = None, env: Mapping[str, str] = os.environ
 ) -> GcpCloud:
-    """The project of `settings`; LEDGER_GCE_ENDPOINT is another address of the API, loopback without credentials.
+    """The project of `settings`; LEDGER_GCE_ENDPOINT is another address of the API, loopback without credentials,
+    and LEDGER_GCE_SSH_PORT another port of SSH.
 
     Nothing is imported or sent yet: missing credentials are told by the first call. Raises LedgerError for an
-    address that cannot be used.
+    address or a port that cannot be used.
     """
-    return GcpCloud(replace(settings, endpoint=gcp_client.endpoint_of(env) or settings.endpoint), source, shell)
+    endpoint = gcp_client.endpoint_of(env) or settings.endpoint
+    port = gcp_client.ssh_port_of(env) or settings.ssh_port
+    return GcpCloud(replace(settings, endpoint=endpoint, ssh_port=port), source, shell)
 
 
 class _TooLate(Exception):
@@ -109,7 +112,7 @@ class GcpCloud:
         deadline = self._source.steady() + timeout
         zone = spec.zone or self.settings.zones[0]
         try:
-            machine_type = self.settings.machine_type(spec.gpu_type, spec.gpus)
+            machine_type = self.settings.machine_type_of(spec)
             script = startup_script(spec.launch, self.settings.setup)
             wanted = instance(spec, zone, machine_type, script, self.settings)
         except (LookupError, ValueError) as error:

@@ -16,8 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from ledger.clouds.gcp_errors import NO_CREDENTIALS
 from ledger.clouds.gcp_settings import GcpSettings
+from ledger.clouds.within import within
 from ledger.errors import LedgerError
+from ledger.secrets import redact
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -25,10 +28,12 @@ if TYPE_CHECKING:
     from requests.adapters import BaseAdapter
 
 ENDPOINT = "LEDGER_GCE_ENDPOINT"
+SSH_PORT = "LEDGER_GCE_SSH_PORT"
 HOST = "compute.googleapis.com"
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 CONNECT_SECONDS = 10.0
+WHO = ("service_account_email", "signer_email", "account")
 # What a list can show where a zone does not answer. gcloud asks for it; the client has no field for it since 1.55, nor
 # has the published description of this call, so a server that names it as unknown is asked without it.
 PARTIAL = "returnPartialSuccess"
@@ -63,6 +68,16 @@ def endpoint_of(env: Mapping[str, str] = os.environ) -> str | None:
     return text.rstrip("/")
 
 
+def ssh_port_of(env: Mapping[str, str] = os.environ) -> int | None:
+    """The port that LEDGER_GCE_SSH_PORT gives for SSH to instances, None: the usual one. Raises LedgerError."""
+    text = env.get(SSH_PORT, "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise LedgerError(f"{SSH_PORT}={text} is no port; write a number from 1 to 65535, or unset it")
+    return int(text)
+
+
 def connect(settings: GcpSettings, transport: BaseAdapter | None = None) -> Client:
     """The clients for `settings.endpoint`; at a loopback address nobody is authenticated. Nothing is sent yet.
 
@@ -87,7 +102,7 @@ def connect(settings: GcpSettings, transport: BaseAdapter | None = None) -> Clie
 
 def fingerprint(credentials: Any) -> str:
     """A hash of who the credentials are: the account's name, else the client and its refresh token."""
-    for name in ("service_account_email", "signer_email", "account"):
+    for name in WHO:
         who = getattr(credentials, name, None)
         if isinstance(who, str) and who and who != "default":
             break
@@ -95,6 +110,27 @@ def fingerprint(credentials: Any) -> str:
         parts = (getattr(credentials, name, None) or "" for name in ("client_id", "refresh_token"))
         who = "/".join((type(credentials).__name__, *map(str, parts)))
     return hashlib.sha256(who.encode()).hexdigest()[:16]
+
+
+def whose(endpoint: str | None, env: Mapping[str, str] = os.environ, seconds: float = 10.0) -> str:
+    """Where the credentials were found, and whose they are as far as they say. Raises LedgerError: there are none.
+
+    Nothing is asked of Google but, where no file is named, whether this is a machine of its own.
+    """
+    from google.auth.exceptions import GoogleAuthError
+
+    named = env.get("GOOGLE_APPLICATION_CREDENTIALS")
+    try:
+        found = within(seconds, lambda: _credentials(endpoint))
+    except (GoogleAuthError, OSError, ValueError) as error:
+        reason = f"{named}: {' '.join(str(error).split())}" if named else NO_CREDENTIALS
+        raise LedgerError(redact(reason)) from None
+    if type(found).__name__ == "AnonymousCredentials":
+        return "none are asked for at a loopback address"
+    who = next((w for n in WHO if isinstance(w := getattr(found, n, None), str) and w and w != "default"), None)
+    server = "compute_engine" in type(found).__module__
+    where = named or ("the metadata server" if server else "gcloud's application default")
+    return f"{where}: {who or 'an account that it does not name'}"
 
 
 def _credentials(endpoint: str | None) -> Credentials:

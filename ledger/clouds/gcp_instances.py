@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 LABELS = ("ledger", "ledger-run", "ledger-attempt", "ledger-try")  # the parts of a marker
 FLEX_HOURS_MAX = 168.0
-SSH_PORT = 22
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _MACHINE = re.compile(r"gcp:(?P<project>[^/]+)/(?P<zone>[a-z0-9-]+)/(?P<id>[0-9]+)")
 _LINK = re.compile(r"(?:.*/)?projects/(?P<project>[^/]+)/zones/(?P<zone>[^/]+)(?:/.*)?")
@@ -116,7 +115,7 @@ def seen(shown: Instance, account: str, settings: GcpSettings) -> Seen:
         provisioning_model=model,
         marker=marker_of(labels),
         cost_per_hour=settings.price(machine_type, model),
-        ports=_address(shown),
+        ports=_address(shown, settings.ssh_port),
         gpus=sum(gpu.accelerator_count for gpu in shown.guest_accelerators) or None,
         labels=labels,
     )
@@ -133,14 +132,14 @@ def zone_of(link: str) -> str:
     return link.rpartition("/")[2]
 
 
-def _address(shown: Instance) -> str | None:
+def _address(shown: Instance, port: int) -> str | None:
     """Where SSH reaches it while it runs: its external address, else its internal one."""
     if shown.status != "RUNNING":
         return None
     for interface in shown.network_interfaces:
         external = next((access.nat_i_p for access in interface.access_configs if access.nat_i_p), None)
         if external or interface.network_i_p:
-            return f"{external or interface.network_i_p}:{SSH_PORT}"
+            return f"{external or interface.network_i_p}:{port}"
     return None
 
 

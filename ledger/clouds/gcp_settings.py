@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ledger.clouds.values import LaunchSpec, Probe, Unknown
+from ledger.clouds.values import CreateSpec, LaunchSpec, Probe, Unknown
 
 # GPU type → count → machine type. A count that is not here cannot be rented as one instance.
 MACHINE_TYPES: Mapping[str, Mapping[int, str]] = {
@@ -26,17 +26,19 @@ class GcpSettings:
     """One project and what is rented in it.
 
     `zones` in order. `machine_types` maps GPU type → count → machine type; `cpu_machine_type` is for no GPU.
+    `intent_types` are intents with a machine type of their own: its GPU type and count, and the machine type.
     `prices` are dollars an hour by machine type, or by `machine type:PROVISIONING MODEL` where that differs.
     `images` and `disks` (GB) are by intent, over `image` and `disk_gb`; `disk_type` None: what the machine type
     takes. `setup` is a shell script that runs before the workload. `flex_valid_seconds`: how long a FLEX_START
     request may wait in the queue (90 to 7200). `public_key` is the line of authorized_keys that lets a probe in as
-    `ssh_user`. `endpoint`: another address of the API; None: Google's.
+    `ssh_user` on `ssh_port`. `endpoint`: another address of the API; None: Google's.
     """
 
     project: str
     zones: tuple[str, ...] = ("us-central1-a",)
     machine_types: Mapping[str, Mapping[int, str]] = field(default_factory=lambda: MACHINE_TYPES)
     cpu_machine_type: str = "n2-standard-8"
+    intent_types: Mapping[str, tuple[str | None, int, str]] = field(default_factory=dict)
     prices: Mapping[str, float] = field(default_factory=dict)
     image: str = "projects/deeplearning-platform-release/global/images/family/common-cu128-ubuntu-2204-nvidia-570"
     images: Mapping[str, str] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class GcpSettings:
     setup: str = ""
     flex_valid_seconds: int = 7200
     ssh_user: str = "ledger"
+    ssh_port: int = 22
     public_key: str | None = None
     endpoint: str | None = None
     page_size: int = 500
@@ -66,6 +69,13 @@ class GcpSettings:
             known = ", ".join(f"{number} x {gpu_type}" for number in sorted(counts)) or ", ".join(self.machine_types)
             raise LookupError(f"no machine type is configured for {count} x {gpu_type}; known: {known}")
         return counts[count]
+
+    def machine_type_of(self, spec: CreateSpec) -> str:
+        """The machine type of a create: its intent's own, where it has one and no other GPUs are asked for."""
+        own = self.intent_types.get(spec.intent or "")
+        if own is not None and own[:2] == (spec.gpu_type, spec.gpus or 0):
+            return own[2]
+        return self.machine_type(spec.gpu_type, spec.gpus)
 
     def price(self, machine_type: str, model: str | None) -> float | None:
         """Dollars an hour; None: not in the table."""

@@ -137,12 +137,13 @@ class Shell(Protocol):
 
 
 class Key:
-    """An API key that does not show itself. `fingerprint` tells two apart and nothing of either."""
+    """An API key that does not show itself. `fingerprint` tells two apart and no more; `where` is its place."""
 
-    __slots__ = ("_text", "fingerprint")
+    __slots__ = ("_text", "fingerprint", "where")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, where: str = "") -> None:
         self._text = text
+        self.where = where
         self.fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def reveal(self) -> str:
@@ -164,7 +165,7 @@ def find_key(env: Mapping[str, str], home: Path | None = None, variable: str = "
         raise LedgerError(f"{none} has no api_key under [default]; set one of them")
     if not text.isascii() or not text.isprintable() or " " in text:
         raise LedgerError(f"the RunPod API key in {where} has characters that no key has; copy it again")
-    return Key(text)
+    return Key(text, where)
 
 
 def _key_in(path: Path, none: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ledger.events import COLUMNS, Event, is_run
 from ledger.moments import MICROS
+from ledger.sim.doors import Door
 from ledger.sim.program import TheProgram
 from ledger.sim.rehearse import Outcome, rehearse
 from ledger.sim.scenario import load
@@ -103,13 +104,18 @@ REPLAYS = {
 }
 
 
-def replays(issue: str) -> list[Replay]:
-    """The rehearsals of one incident, each run now."""
-    return [_replay(issue, *row) for row in REPLAYS[issue]]
+def replays(issue: str, *, wire: bool = False) -> list[Replay]:
+    """The rehearsals of one incident, each run now. `wire`: by the real clients, over real sockets."""
+    door: Door | None = None
+    if wire:
+        from ledger.sim.wire.rehearsed import Wire
+
+        door = Wire()
+    return [_replay(issue, door, *row) for row in REPLAYS[issue]]
 
 
-def _replay(issue: str, name: str, title: str, told: str) -> Replay:
-    outcome = rehearse(load(SCENARIOS / f"{name}.yaml"), 0, TheProgram())
+def _replay(issue: str, door: Door | None, name: str, title: str, told: str) -> Replay:
+    outcome = rehearse(load(SCENARIOS / f"{name}.yaml"), 0, TheProgram(), door=door)
     rates = {e.machine: e.data().get("cost_per_hour") or 0.0 for e in _events(outcome) if e.type == "Provisioned"}
     usd = idle_usd = idle = 0.0
     until = outcome.facts.events[-1]["recorded_at"] / MICROS - outcome.facts.events[0]["recorded_at"] / MICROS

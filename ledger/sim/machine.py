@@ -67,6 +67,7 @@ class Machine:
     by_call: bool = False
     ours: bool = False
     number: int = 0
+    reached_at: str | None = None
     first_live: int | None = None
     course: int = 0
     ending: bool = False
@@ -242,7 +243,9 @@ def _done(machine: Machine, state: State) -> bool:
 
 
 def address(machine: Machine) -> str:
-    """`host:port` of SSH."""
+    """`host:port` of SSH: where it is really reached, else one of a range that is for examples."""
+    if machine.reached_at is not None:
+        return machine.reached_at
     host = f"198.51.100.{machine.number % 250 + 1}"
     return f"{host}:22" if machine.cloud == "gcp" else f"{host}:{10000 + machine.number}"
 

@@ -40,12 +40,16 @@ class NameTaken:
 
 @dataclass(slots=True)
 class World:
-    """The machines of both clouds, past and present. `ledger_id` is whose marker `ours` is."""
+    """The machines of both clouds, past and present. `ledger_id` is whose marker `ours` is.
+
+    `reach` gives the address at which a new machine (its port id) really takes SSH; None: they are only told.
+    """
 
     scenario: Scenario
     ledger_id: str
     now: int = 0
     machines: list[Machine] = field(default_factory=list)
+    reach: Callable[[str], str | None] | None = None
     created: dict[str, int] = field(default_factory=lambda: {"gcp": 0, "runpod": 0})
     deleted: dict[str, int] = field(default_factory=dict)
     _agenda: list[tuple[int, int, Callable[[int], None]]] = field(default_factory=list)
@@ -312,6 +316,8 @@ class World:
             machine.id = str(FIRST_INSTANCE + machine.number * 1_000_003)
         elif not machine.id:
             machine.id = _base36(FIRST_POD + machine.number * 7_777_777_777_777)
+        if self.reach is not None:
+            machine.reached_at = self.reach(machine.key)
         self.machines.append(machine)
         return machine
 
