@@ -405,8 +405,9 @@ def test_rehearse_takes_a_folder_and_says_what_it_cannot_read(make_scene: MakeSc
     empty.mkdir()
     _one_line(scene("rehearse", empty), "holds no *.yaml")
     _one_line(scene("rehearse"), "FILE")
-    _one_line(scene("rehearse", tmp_path, "--wire"), "--wire is not in this version yet")
-    _one_line(scene("rehearse", "--random", 5), "--random is not in this version yet")
+    _one_line(scene("rehearse", tmp_path, "--random", 5), "neither FILE nor --wire")
+    found = json.loads(scene("rehearse", "--random", 3, "--seed", 5, "--json").out)
+    assert (found["scenarios"], found["seed"], found["held"], found["failures"]) == (3, 5, True, [])
 
 
 # the world

@@ -23,9 +23,9 @@ from ledger.sim.scenario import load
 from ledger.sim.schema import Scenario
 from ledger.sim.truths import Evidence, Proof, violations
 from tests import strict_reader
-from tests.poller.kills import KILLED, scratch
+from tests.poller.kills import KILLED
 from tests.poller.processes import begin, end
-from tests.poller.scene import Scene, scene
+from tests.poller.scene import Scene, scene, scratch
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 FAILOVERS = (
