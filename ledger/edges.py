@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ledger.clouds.host_keys import HostKeys
 from ledger.clouds.port import Cloud
 from ledger.clouds.values import Unknown
 from ledger.decide.view import Rent
@@ -38,7 +39,8 @@ class Edges:
     """The edges of one process. `holder` names it in intents; `clouds` is one entry an account.
 
     `policy` is the settings'; whether the ledger is paused stands in the log. `kinds` are the intents that can be
-    rented by name. `say` is a line for a person, on stderr.
+    rented by name. `say` is a line for a person, on stderr. `host_keys` are those that SSH knows; None: there is no SSH
+    whose keys must be kept.
     """
 
     source: Source
@@ -51,6 +53,7 @@ class Edges:
     together: Together
     holder: str
     say: Callable[[str], Any]
+    host_keys: HostKeys | None = None
 
     def cloud(self, backend: str, account: str) -> Cloud | None:
         """The account's cloud; '' is any account of the backend."""

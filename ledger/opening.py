@@ -49,13 +49,15 @@ def open_edges(
     Raises LedgerError where no cloud can be reached, and as `open_ledger` does.
     """
     from ledger.clouds.configured import open_clouds
+    from ledger.clouds.host_keys import HostKeys
     from ledger.decide.view import Rent
     from ledger.edges import Edges, Kind
     from ledger.poller.together import threads
     from ledger.projections.files import SidecarFolder
     from ledger.recording import policy_in_force
 
-    clouds = open_clouds(settings, source, say)
+    keys = HostKeys()
+    clouds = open_clouds(settings, source, say, keys)
     log_hooks, file_hooks = _hooks(source)
     accounts = {cloud.backend: cloud.account for cloud in clouds}
     folder: SidecarFolder | None = None
@@ -73,6 +75,7 @@ def open_edges(
             together=threads,
             holder=f"{socket.gethostname()}:{os.getpid()}:{source.random_bytes(3).hex()}",
             say=say,
+            host_keys=keys,
         )
 
 

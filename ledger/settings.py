@@ -155,9 +155,9 @@ def init(folder: str | Path) -> list[Path]:
 
     Raises LedgerError where there is a `ledger.toml` already (it is left as it is), or where nothing can be written.
     """
-    folder = Path(folder).absolute()
-    file, sidecars = folder / FILE, folder / SIDECARS
     try:
+        folder = Path(folder).absolute()
+        file, sidecars = folder / FILE, folder / SIDECARS
         if not os.path.lexists(file):
             sidecars.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as new:
@@ -178,6 +178,8 @@ def _parse(file: Path) -> dict[str, Any]:
         raise LedgerError(f"{file}: {str(error).splitlines()[0]}") from None
     except UnicodeDecodeError:
         raise LedgerError(f"{file} is no UTF-8 text") from None
+    except RecursionError:
+        raise LedgerError(f"{file} is nested too deeply to be read") from None
     except OSError as error:
         raise LedgerError(f"{file} cannot be read: {error.strerror}") from None
 
@@ -202,7 +204,10 @@ def _url(text: str, base: Path) -> str:
 
 
 def _absolute(path: str | Path, base: Path) -> Path:
-    return Path(os.path.normpath(base / Path(path).expanduser()))
+    try:
+        return Path(os.path.normpath(base / Path(path).expanduser()))
+    except RuntimeError:
+        raise LedgerError(f"{path}: nobody knows that home folder; write the path without ~") from None
 
 
 def _sidecars(
@@ -266,7 +271,8 @@ def _rented(table: _Table, env: Mapping[str, str], sources: dict[str, str]) -> d
     """Intents and clouds: as the file has them, else as `ledger init` would write them."""
     shipped = tomllib.loads(TEMPLATE)
     defaults = _Table(None, {name: shipped[name] for name in ("intents", "gcp", "runpod", "ssh")})
-    intents = table.section("intents") if "intents" in table.values else defaults.section("intents")
+    given = table.section("intents")
+    intents = given if "intents" in table.values else defaults.section("intents")
     gcp, default_gcp = table.section("gcp"), defaults.section("gcp")
     runpod, default_runpod = table.section("runpod"), defaults.section("runpod")
     ssh = table.section("ssh")

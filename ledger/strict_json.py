@@ -25,8 +25,8 @@ def loads(text: str) -> Any:
             text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_integer
         )
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno} column {error.colno}"
-        raise NotJson(f"is no JSON: {error.msg} at {where}") from None
+        what = error.msg.removesuffix(" at")  # "Unterminated string starting at"
+        raise NotJson(f"is no JSON: {what} at line {error.lineno} column {error.colno}") from None
     except RecursionError:
         raise NotJson(f"is nested deeper than {MAX_DEPTH} levels") from None
     if _deeper(value, MAX_DEPTH):

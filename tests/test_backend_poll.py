@@ -217,6 +217,7 @@ def test_finalize_under_its_old_name(make_scene: MakeScene) -> None:
     assert "exited 7; nothing was torn down" in refused.line["refused"]
     assert "finalize_check: no artifacts" in refused.err
     done = scene.dispatch_issue("finalize", "--issue", 1417, "--skip-confirm-artifacts")
+    assert done.status == 0, done
     assert (done.status, done.line["ok"], done.line["outcome"], scene.live()) == (0, True, "finished", [])
     assert scene.dispatch_issue("finalize", "--issue", 1417).status == 0  # twice is a quiet success
 

@@ -20,7 +20,7 @@ from tests.strict_reader import read
 
 TAKEN = ["1417", "1418", "1739", "1776", "1777", "640", "777", "923-armb"]
 REFUSED = {
-    "1001": "is no JSON",
+    "1001": "is no JSON: Unterminated string starting at line 1 column 47",
     "1002": "lacks scratch_dir, log_path",
     "1003": "is named for issue 1003, and the issue inside it is 1004",
 }
@@ -308,3 +308,24 @@ def test_of_two_runs_that_name_one_machine_and_are_taken_over_at_once_one_is_ref
     other.connection.close()
     assert (report.taken, [path for path, _ in report.refused]) == ([], [first])
     assert "which is that of issue-2417" in report.refused[0][1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"job_id": "../../x"},
+        {"job_id": "eps-issue-1417"},
+        {"extra": {"zone": "../../etc"}},
+        {"extra": {"zone": "us central"}},
+        {"extra": {"project": "a/b"}},
+        {"backend": "runpod", "pod_name": "pod-1417", "extra": {"pod_id": "a/b c"}},
+    ],
+    ids=str,
+)
+def test_what_no_cloud_calls_a_machine_is_a_machine_unknown(
+    log: Log, folder: SidecarFolder, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    path = tmp_path / NAME
+    path.write_text(json.dumps(sample(**changes)))
+    assert take(log, folder, path).taken == [path]
+    assert log.run("issue-1417").machines == {}

@@ -104,7 +104,8 @@ def _about(taken: dict[str, Any]) -> str:
 def project(call: Call, issues: tuple[str, ...], check: bool) -> int:
     """Write the handle files from the log: of all runs, or of these alone.
 
-    A file whose content is right is not touched. Exit status: 0; with --check 1 where a file differs.
+    A file whose content is right is not touched. Exit status: 0; 1 where a file still differs: with --check any,
+    else one that is not this log's to write (another ledger's, or one that knows a newer log).
 
     \b
     Examples:
@@ -122,20 +123,27 @@ def project(call: Call, issues: tuple[str, ...], check: bool) -> int:
     with call.writing() as log:
         streams = known_runs(log, issues) or None
         written = folder.project(log, streams)
+        left = folder.check(log, streams)
     if call.json:
         rows = [{"run": w.stream, "path": str(w.path), "action": w.action, "note": w.note} for w in written]
-        output.emit({"written": rows})
+        output.emit({"written": rows, "differs": _rows(left)})
     elif written:
         output.table(("run", "what", "file"), [(w.stream, w.action, w.note or w.path) for w in written])
-    else:
+    elif not left:
         output.say("every handle file is as the log says")
-    return 0
+    if left and not call.json:
+        output.say(f"{output.count(len(left), 'file')} left as it lies there, for a person to see to", "bad")
+        output.table(("run", "how", "file"), [(d.stream, d.kind, d.detail) for d in left])
+    return 1 if left else 0
+
+
+def _rows(differences: list[Difference]) -> list[dict[str, Any]]:
+    return [{"run": d.stream, "path": str(d.path), "kind": d.kind, "detail": d.detail} for d in differences]
 
 
 def _differences(call: Call, differences: list[Difference]) -> int:
     if call.json:
-        rows = [{"run": d.stream, "path": str(d.path), "kind": d.kind, "detail": d.detail} for d in differences]
-        output.emit({"differs": rows})
+        output.emit({"differs": _rows(differences)})
     elif differences:
         output.table(("run", "how", "file"), [(d.stream, d.kind, d.detail) for d in differences])
     else:

@@ -133,6 +133,9 @@ def _debug() -> None:
 
 def main() -> None:
     """The console script."""
+    # Started with a closed stream, Python has None in its place.
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - kept to the end
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a name that the terminal cannot show

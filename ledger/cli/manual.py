@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("issue")
-@click.option("--pid", type=click.IntRange(min=1), required=True, metavar="N", help="The workload's process id there.")
+@click.option(
+    "--pid", type=click.IntRange(1, 2**31 - 1), required=True, metavar="N", help="The workload's process id there."
+)
 @click.option("--machine", "machine_id", metavar="ID", help="Where it runs; else the machine in hand.")
 @pass_call
 def confirm(call: Call, issue: str, pid: int, machine_id: str | None) -> None:
@@ -112,7 +115,7 @@ def refuse_unfit(run: Run, what: str) -> None:
 @click.option("--run", "issue", required=True, metavar="ISSUE", help="The run that takes it: 1417, or 1417-b.")
 @click.option("--name", metavar="NAME", help="Its name on its cloud; else as it was seen, else the run's usual one.")
 @click.option(
-    "--cost-per-hour", type=click.FloatRange(min=0), metavar="USD", help="What it costs; else as it was seen."
+    "--cost-per-hour", type=click.FloatRange(0, 1e6), metavar="USD", help="What it costs; else as it was seen."
 )
 @pass_call
 def adopt(call: Call, machine: str, issue: str, name: str | None, cost_per_hour: float | None) -> None:
@@ -130,7 +133,7 @@ def adopt(call: Call, machine: str, issue: str, name: str | None, cost_per_hour:
     stream = run_of(issue)
     with call.writing() as log:
         known(log, stream)
-        written = _adopt(call, log, stream, machine, name, cost_per_hour)
+        written = _adopt(log, stream, machine, name, cost_per_hour, lambda: _pod_account(call))
         call.project(log, [stream])
         handle = log.run(stream).handle == machine
     if call.json:
@@ -141,7 +144,10 @@ def adopt(call: Call, machine: str, issue: str, name: str | None, cost_per_hour:
     return None
 
 
-def _adopt(call: Call, log: Log, stream: str, machine: str, name: str | None, cost: float | None) -> bool:
+def _adopt(
+    log: Log, stream: str, machine: str, name: str | None, cost: float | None, pod_account: Callable[[], str]
+) -> bool:
+    whose: str | None = None
     while True:
         run = log.run(stream)
         mine = run.machines.get(machine)
@@ -153,7 +159,9 @@ def _adopt(call: Call, log: Log, stream: str, machine: str, name: str | None, co
                 f"{machine} was seen to be gone ({iso(mine.gone_at or 0)}); there is nothing to take over"
             )
         seen = _seen(log, stream, machine)
-        draft = _taken_over(call, log, run, machine, seen, name, cost)
+        if whose is None and not (machine_of(machine)[3] or seen.get("account")):
+            whose = pod_account()
+        draft = _taken_over(log, run, machine, seen, name, cost, whose or "")
         try:
             # Asked again under the write lock: of two runs that take one machine at once, one is refused.
             log.append(stream, run.version, [draft], only_if=lambda: _seen(log, stream, machine))
@@ -181,7 +189,7 @@ def _seen(log: Log, stream: str, machine: str) -> dict[str, Any]:
 
 
 def _taken_over(
-    call: Call, log: Log, run: Run, machine: str, seen: dict[str, Any], name: str | None, cost: float | None
+    log: Log, run: Run, machine: str, seen: dict[str, Any], name: str | None, cost: float | None, pod_account: str
 ) -> Draft:
     _, backend, zone, account = machine_of(machine)
     usual = log.policy().name(backend, run.issue, run.lane)
@@ -189,7 +197,7 @@ def _taken_over(
         "backend": backend,
         "name": name or seen.get("name") or usual,
         "zone": zone,
-        "account": account or seen.get("account") or _pod_account(call),
+        "account": account or seen.get("account") or pod_account,
         "created_at": seen.get("created_at"),
         "cost_per_hour": cost if cost is not None else seen.get("cost_per_hour"),
         "adopted": True,
@@ -201,7 +209,10 @@ def _taken_over(
 
 
 def _pod_account(call: Call) -> str:
-    return str(call.settings().runpod.account)
+    """The account of the key, as RunPod tells it; "" (any account of RunPod) where it cannot be told."""
+    from ledger.clouds.configured import account_of
+
+    return account_of("runpod", call.settings(), call.source, call.env)
 
 
 @click.command(cls=Command)

@@ -83,7 +83,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Seque
 
     drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for name in columns:
-        drawn.add_column(name, justify="right" if name in right else "left", overflow="fold")
+        drawn.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=name in right)
     for line in cells:
         drawn.add_row(*map(Text, line))
     return Console().print(drawn)

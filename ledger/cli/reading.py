@@ -23,7 +23,7 @@ FOLLOW_SECONDS = 1.0
 @click.argument("issue", required=False)
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only events of this type; may be given again.")
 @click.option("--since", type=Moment(), help="Only what was recorded since: ISO 8601, or 2h, 30min, 1d ago.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N.")
+@click.option("--limit", type=click.IntRange(1, 10**9), metavar="N", help="Only the newest N.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
 @pass_call
 def log(

@@ -14,6 +14,7 @@ from ledger.cli.output import complain
 from ledger.errors import LedgerError
 
 if TYPE_CHECKING:
+    from ledger.sim.doors import Door
     from ledger.sim.rehearse import Outcome
     from ledger.sim.schema import Scenario
 
@@ -24,32 +25,47 @@ _LONGEST = 300
 @click.argument("files", nargs=-1, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Leave database, handles and world there.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Which interleaving of several pollers.")
-@click.option("--wire", is_flag=True, help="Through the real clients over loopback HTTP.")
+@click.option("--wire", is_flag=True, help="Through the real clients, over loopback HTTP and SSH.")
+@click.option(
+    "--runpod-api", type=click.Choice(["graphql", "rest_v2"]), help="RunPod's API on the wire.  [default: graphql]"
+)
 @click.option("--random", type=click.IntRange(min=1), metavar="N", help="N generated scenarios.")
 @pass_call
-def rehearse(call: Call, files: tuple[Path, ...], keep: Path | None, seed: int, wire: bool, random: int | None) -> int:
+def rehearse(
+    call: Call,
+    files: tuple[Path, ...],
+    keep: Path | None,
+    seed: int,
+    wire: bool,
+    runpod_api: str | None,
+    random: int | None,
+) -> int:
     """Run the real poller and dispatcher against simulated clouds, as a file scripts them, on a virtual clock.
 
     FILE is a scenario, or a folder of them (its *.yaml). Every line of its `expect` is held, and the universal
-    truths. With --json one object a scenario, one a line. Exit status: 0 all held, 1 some did not, 2 a file could
-    not be read (the others are run).
+    truths. With --wire the ledger speaks through the libraries that its users run, over real sockets: GCE's REST,
+    RunPod's GraphQL or REST v2, SSH; the clock stays virtual. With --json one object a scenario, one a line. Exit
+    status: 0 all held, 1 some did not, 2 a file could not be read (the others are run).
 
     \b
     Examples:
       ledger rehearse tests/scenarios
       ledger rehearse incident.yaml --keep /tmp/look --seed 3
+      ledger rehearse incident.yaml --wire --runpod-api rest_v2
     """
-    if wire or random is not None:
-        word = "--wire" if wire else "--random"
-        raise LedgerError(f"{word} is not in this version yet; the in-process door and scenario files are")
+    if random is not None:
+        raise LedgerError("--random is not in this version yet; scenario files are")
+    if runpod_api is not None and not wire:
+        raise click.UsageError("--runpod-api says which API --wire speaks: give --wire too.")
     if not files:
         raise click.UsageError("Missing argument 'FILE...'.")
     scenarios, unread = _load(_expand(files))
     _room(keep, scenarios)
     bad = 0
+    door = _door(runpod_api or "graphql") if wire else None
     with output.progress("rehearsing", quiet=call.json) as step:
         for number, scenario in enumerate(scenarios):
-            outcome = _run(scenario, seed, keep if keep is None or len(scenarios) == 1 else keep / scenario.name)
+            outcome = _run(scenario, seed, keep if keep is None or len(scenarios) == 1 else keep / scenario.name, door)
             bad += not outcome.held
             if call.json:
                 output.emit_line(outcome.to_json())
@@ -100,11 +116,17 @@ def _room(keep: Path | None, scenarios: list[Scenario]) -> None:
         raise LedgerError(f"{keep} is there and is not empty; name a new folder for --keep")
 
 
-def _run(scenario: Scenario, seed: int, keep: Path | None) -> Outcome:
+def _door(api: str) -> Door:
+    from ledger.sim.wire.rehearsed import Wire
+
+    return Wire(api)
+
+
+def _run(scenario: Scenario, seed: int, keep: Path | None, door: Door | None) -> Outcome:
     from ledger.sim.program import TheProgram
     from ledger.sim.rehearse import rehearse as run
 
-    return run(scenario, seed, TheProgram(), keep)
+    return run(scenario, seed, TheProgram(), keep, door)
 
 
 def _show(outcome: Outcome) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ledger.clouds.host_keys import HostKeys
 from ledger.clouds.port import Cloud
 from ledger.errors import LedgerError
 from ledger.policy import RUNPOD
@@ -27,8 +29,16 @@ def open_source(env: Mapping[str, str]) -> Source:
     return SystemSource()
 
 
-def open_clouds(settings: Settings, source: Source, say: Callable[[str], Any]) -> list[Cloud]:
-    """One cloud an account, for a source of `open_source`. Nothing is sent yet.
+def open_clouds(
+    settings: Settings,
+    source: Source,
+    say: Callable[[str], Any],
+    keys: HostKeys | None = None,
+    env: Mapping[str, str] = os.environ,
+) -> list[Cloud]:
+    """One cloud an account, for a source of `open_source`, and SSH to its machines. Nothing is sent yet.
+
+    `keys`: the host keys that are known, and those that will be pinned.
 
     Under `LEDGER_SIM` the accounts of the simulated world; else GCP where a project is set, and RunPod. One that
     cannot be opened (a missing key) is told in one line and left out. Raises LedgerError where none is left.
@@ -38,9 +48,9 @@ def open_clouds(settings: Settings, source: Source, say: Callable[[str], Any]) -
         return list(world.clouds())
     clouds: list[Cloud] = []
     failed: list[str] = []
-    for backend in (["gcp"] if settings.gcp.project else []) + ["runpod"]:
+    for backend in configured(settings):
         try:
-            clouds.append(_adapter(backend).open_cloud(_gcp(settings) if backend == "gcp" else settings, source))
+            clouds.append(open_cloud(backend, settings, source, say, keys, env))
         except LedgerError as error:
             failed.append(str(error))
     if not clouds:
@@ -51,9 +61,47 @@ def open_clouds(settings: Settings, source: Source, say: Callable[[str], Any]) -
     return clouds
 
 
+def configured(settings: Settings) -> tuple[str, ...]:
+    """The backends that the settings speak of."""
+    return ("gcp", "runpod") if settings.gcp.project else ("runpod",)
+
+
+def open_cloud(
+    backend: str,
+    settings: Settings,
+    source: Source,
+    say: Callable[[str], Any],
+    keys: HostKeys | None = None,
+    env: Mapping[str, str] = os.environ,
+) -> Cloud:
+    """One real cloud, and SSH to its machines. Nothing is sent yet. Raises LedgerError (a missing key)."""
+    from ledger.clouds.shell import Shell
+
+    kept = keys if keys is not None else HostKeys()
+    shell = Shell(settings.ssh.user, settings.ssh.key, source, kept.pinned, kept.pin, environment=env, say=say)
+    told = _gcp(settings) if backend == "gcp" else settings
+    cloud: Cloud = _adapter(backend).open_cloud(told, source, shell, env)
+    return cloud
+
+
+def account_of(backend: str, settings: Settings, source: Source, env: Mapping[str, str] = os.environ) -> str:
+    """Whose machines a backend's are, as the cloud tells it; "" where it does not, or cannot be asked."""
+    world = getattr(source, "world", None)
+    try:
+        clouds = world.clouds() if world is not None else [open_cloud(backend, settings, source, _silent, env=env)]
+    except LedgerError:
+        return ""
+    return next((str(cloud.account) for cloud in clouds if cloud.backend == backend), "")
+
+
+def _silent(_: str) -> None:
+    pass
+
+
 def _gcp(settings: Settings) -> Any:
     """What the GCP adapter is told."""
     from ledger.clouds.gcp_settings import GcpSettings
+    from ledger.clouds.pods import public_key_of
 
     gcp = settings.gcp
     return GcpSettings(
@@ -65,6 +113,7 @@ def _gcp(settings: Settings) -> Any:
         network=gcp.network if "/" in gcp.network else f"global/networks/{gcp.network}",
         service_account=gcp.service_account or None,
         ssh_user=settings.ssh.user,
+        public_key=public_key_of(settings.ssh.key),
     )
 
 

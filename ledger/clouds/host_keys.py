@@ -17,9 +17,11 @@ class HostKeys:
         self._lock = threading.Lock()
 
     def learn(self, known: Mapping[str, str]) -> None:
-        """What the log says goes over what this process has."""
+        """What the log says goes over what this process has, and is new no more."""
         with self._lock:
             self._keys.update(known)
+            for machine in known:
+                self._new.pop(machine, None)
 
     def pinned(self, machine: str) -> str | None:
         """The key that is kept for a machine."""
@@ -32,8 +34,7 @@ class HostKeys:
             if machine not in self._keys:
                 self._keys[machine] = self._new[machine] = key
 
-    def take_new(self) -> dict[str, str]:
-        """Machine to key, of what was pinned since the last time: one `HostKeyPinned` each."""
+    def new(self) -> dict[str, str]:
+        """Machine to key, of what was pinned and the log has not: one `HostKeyPinned` each, until it is learnt."""
         with self._lock:
-            new, self._new = self._new, {}
-            return new
+            return dict(self._new)

@@ -107,7 +107,7 @@ def offer_of(settings: Settings) -> Offer:
         },
         gpu_ids=rented.gpu_ids,
         cloud=rented.cloud_type,
-        public_key=_public_key(settings.ssh.key),
+        public_key=public_key_of(settings.ssh.key),
     )
 
 
@@ -116,7 +116,7 @@ def account_of(settings: Settings) -> str | None:
     return None if settings.runpod.account == "default" else settings.runpod.account
 
 
-def _public_key(private: Path | None) -> str | None:
+def public_key_of(private: Path | None) -> str | None:
     """The line beside a private key, where there is one."""
     try:
         return Path(f"{private}.pub").read_text(encoding="ascii").strip() or None if private else None

@@ -3,10 +3,11 @@
 A script goes to `/bin/sh -s` on its standard input, never into an argument, as one function that is called on the
 last line: what arrives in part does nothing. The machine needs sh, coreutils and util-linux (flock, setsid).
 
-Beside the pid file lie `.lock`, `.run` (attempt, pid, start of the process, boot, size of the log before it) and
-`.exit` (the workload's exit status). A launch holds the lock, and the launched process inherits it until `.run`
-stands: whoever comes second waits, then sees a process or surely none. An attempt that has a `.run` is never
-started again. A pid is taken for alive only if it is no zombie and the very process that `.run` names.
+Beside the pid file lie `.run` (attempt, pid, start of the process, boot, size of the log before it) and `.exit` (the
+workload's exit status). A launch holds a lock, on the machine's own disk since a volume may have none, and the
+launched process inherits it until `.run` stands: whoever comes second waits, then sees a process or surely none. An
+attempt that has a `.run` is never started again. A pid is taken for alive only if it is no zombie and the very
+process that `.run` names.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from shlex import quote
 
+from ledger.canonical import digest
 from ledger.clouds.values import LaunchSpec, Probe
 from ledger.secrets import REDACTED, redact
 
@@ -100,8 +102,8 @@ for tool in flock setsid nohup stat; do
   if ! command -v "$tool" >/dev/null 2>&1; then answer missing "$tool"; return; fi
 done
 mkdir -p "${log%/*}" "${pid_file%/*}" "${launcher%/*}" 2>/dev/null
-if ! (: >>"$pid_file.lock" && : >>"$log") 2>/dev/null; then answer failed unwritable; return; fi
-exec 9>>"$pid_file.lock"
+if ! (: >>"$lock" && : >>"$log") 2>/dev/null; then answer failed unwritable; return; fi
+exec 9>>"$lock"
 if ! flock -w @LOCK@ 9; then answer busy -; return; fi
 look
 if [ "$owner" = "$attempt" ]; then answer already "$pid"; return; fi
@@ -118,7 +120,7 @@ set -- "$launcher" "$log"
   exec setsid nohup /bin/sh "$1" </dev/null >>"$2" 2>&1 9>&9
 ) &
 exec 9>&-
-exec 8>>"$pid_file.lock"
+exec 8>>"$lock"
 if ! flock -w @LOCK@ 8; then answer busy -; return; fi
 exec 8>&-
 look
@@ -222,6 +224,11 @@ def launcher_path(spec: LaunchSpec) -> str:
     return str(_base(spec) / f"launch_{spec.run.replace('-', '_')}.sh")
 
 
+def lock_path(spec: LaunchSpec) -> str:
+    """The lock of a launch: one for each pid file."""
+    return f"/tmp/ledger-{digest(spec.pid_file)[:16]}.lock"
+
+
 def launch_script(spec: LaunchSpec, secrets: dict[str, str]) -> bytes:
     """The script of a launch. `secrets` reach the workload's environment alone. Raises CannotSay."""
     if not _ATTEMPT.match(spec.attempt):
@@ -233,7 +240,7 @@ def launch_script(spec: LaunchSpec, secrets: dict[str, str]) -> bytes:
         if not _SECRET.match(name):
             raise CannotSay(f"{name!r} is no name of a secret: write it in capitals")
     text = _LAUNCH.replace("@LOCK@", str(LOCK_SECONDS)).replace("@SECRETS@", _exports(secrets))
-    given = {"launcher": launcher_path(spec), "text": _launcher(spec)}
+    given = {"launcher": launcher_path(spec), "lock": lock_path(spec), "text": _launcher(spec)}
     return _script(LAUNCH_MARK, spec, given, _LOOK + text)
 
 

@@ -32,13 +32,12 @@ _ALGORITHMS = (
 
 
 class Failed(Exception):
-    """A call that did not come to an answer. `error` is a class of `Unknown`; `sent`: the script may have run."""
+    """A call that did not come to an answer. `error` is a class of `Unknown`."""
 
-    def __init__(self, error: str, message: str, *, sent: bool = False) -> None:
+    def __init__(self, error: str, message: str) -> None:
         super().__init__(message)
         self.error = error
         self.message = message
-        self.sent = sent
 
 
 class _Unsent(Exception):
@@ -145,7 +144,7 @@ class Shell:
         try:
             return loop.run_until_complete(limited())
         except TimeoutError:
-            raise Failed("timeout", "no answer within the time-out", sent=True) from None
+            raise Failed("timeout", "no answer within the time-out") from None
         finally:
             rest = asyncio.all_tasks(loop)
             for task in rest:
@@ -259,12 +258,12 @@ class Shell:
             while piece := await process.stdout.read(MOST_BYTES):
                 said += piece
                 if len(said) > MOST_BYTES:
-                    raise Failed("malformed", f"{machine} says more than an answer", sent=True)
+                    raise Failed("malformed", f"{machine} says more than an answer")
             await process.wait_closed()
         except (asyncssh.Error, OSError) as error:
-            raise Failed("reset", f"{machine}: {_reason(error)}", sent=True) from None
+            raise Failed("reset", f"{machine}: {_reason(error)}") from None
         if process.exit_status is None:
-            raise Failed("reset", f"{machine}: the shell there was cut off", sent=True)
+            raise Failed("reset", f"{machine}: the shell there was cut off")
         return said if process.exit_status == 0 else b""
 
 

@@ -217,10 +217,12 @@ def _suspicion(
     reading["suspect"] = machine.suspect
     if isinstance(probe, Probe) or seen.status != "RUNNING":
         reading["suspect"] = 0
-        return machine.suspect > 0
-    if not isinstance(probe, Unknown) or probe.error not in UNREACHABLE:
+        return machine.suspect > 0 or machine.unreached_at is not None
+    if not isinstance(probe, Unknown) or probe.error == "unsupported":
         return False
     reading["reachable"] = False
+    if probe.error not in UNREACHABLE:
+        return machine.unreached_at is None  # no sign of a wedge, and yet nobody can look: that is told
     if enough_suspicion(machine, policy):
         return False
     reading["suspect"] = machine.suspect + 1

@@ -164,8 +164,10 @@ def due_again(machine: Machine, view: View) -> bool:
     wait = min(BACKOFF_MAX, BACKOFF_MIN << min(step.count - 1, 10))
     if failed:
         return view.now >= step.requested_at + wait
-    # No failure on record: it was accepted, or its sender died. Only a sight of it says that it is still there.
-    return seen is not None and view.now >= max(step.deadline, step.requested_at + wait)
+    # No failure of this one on record: it was accepted, its sender died, or the failure was not worth an event. Where
+    # none ever failed, only a sight of it says that it is still there.
+    unheard = seen is None and machine.teardown_failed_at is None
+    return not unheard and view.now >= max(step.deadline, step.requested_at + wait)
 
 
 def _may_be_kept(run: Run, machine: Machine, view: View) -> bool:

@@ -111,7 +111,7 @@ UNPROBED_FAILURE = Invariant(
         FROM decisions d
         WHERE {_RANGE} AND d.type = 'LaunchFailed' AND d.probe IS NULL
     """,
-    advice="probe {machine}: `ledger confirm {run}` if its workload runs after all",
+    advice="probe {machine}: `ledger confirm {run} --pid N` if its workload runs after all",
 )
 
 ILLEGAL_TRANSITION = Invariant(

@@ -43,5 +43,5 @@ LOG_BROKEN = Invariant(
             AND NOT EXISTS ({KNOWN_ELSEWHERE})
             AND NOT EXISTS (SELECT 1 FROM acks k WHERE k.breach = 'log-broken@' || CAST(m.known_pos AS TEXT))
     """,
-    advice="`ledger verify --projections` says what differs: {run} {machine}; `ledger ack` it once it is understood",
+    advice="`ledger verify --projections` says what differs; `ledger ack` it once it is understood: {run} {machine}",
 )

@@ -18,7 +18,7 @@ UNLAUNCHED = Invariant(
         WHERE {BILLED} AND m.launched_at IS NULL AND m.claim <> 'orphan'
             AND m.bound_began + :launch_confirm <= :now
     """,
-    advice="look at {machine}: `ledger confirm {run}` if its workload runs, else `ledger end {machine}`",
+    advice="look at {machine}: `ledger confirm {run} --pid N` if its workload runs, else `ledger end {machine}`",
 )
 
 # One row for the machine that came later, beside the newest of those that were billed before it.

@@ -121,8 +121,11 @@ def _delete(edges: Edges, stream: str, machine: Machine, send_before: float, sec
 
 
 def _launch(edges: Edges, run: Run, action: Launch, send_before: float, seconds: float) -> None:
-    """Whatever the answer, the probe of the next tick says whether it runs."""
+    """Whatever the answer, the probe of the next tick says whether it runs; a refusal is a person's to mend."""
     machine = run.machines[action.machine]
     cloud = edges.cloud(machine.backend, machine.account)
-    if cloud is not None:
-        cloud.launch(machine.id, launch_spec(run, machine), send_before=send_before, timeout=seconds)
+    if cloud is None:
+        return
+    answer = cloud.launch(machine.id, launch_spec(run, machine), send_before=send_before, timeout=seconds)
+    if isinstance(answer, Refused) and not answer.unsent:
+        edges.say(f"{run.stream}: the launch on {machine.id} was refused as {answer.cls}: {answer.message}; mend it")

@@ -18,6 +18,7 @@ from ledger.edges import Edges
 from ledger.errors import Conflict, LedgerError
 from ledger.events import Draft, run_stream
 from ledger.policy import MODELS, RUNPOD
+from ledger.poller import host_keys
 from ledger.poller.observe import Observation, read_details, read_lists
 from ledger.poller.tick import Report, Tick, drive, mind_the_clock, mind_the_markers, policy_in_force, record
 from ledger.state.model import Machine, Run, State
@@ -172,6 +173,7 @@ def frame_of(edges: Edges, run: Run, seconds: float | None = None) -> Tick:
     accounts |= {(i.backend, i.account) for i in run.intents.values() if i.open}
     if accounts:
         frame.observation = read_lists(edges, policy.tick_deadline_seconds / 2, accounts)
+        host_keys.learn(edges, [run])
         read_details(edges, frame.observation, [run], policy.tick_deadline_seconds / 2)
     mind_the_clock(frame)
     mind_the_markers(frame)

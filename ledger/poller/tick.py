@@ -19,6 +19,7 @@ from ledger.edges import Edges
 from ledger.errors import Conflict
 from ledger.events import Draft, account_stream, is_run, parse_marker
 from ledger.policy import Policy
+from ledger.poller import host_keys
 from ledger.poller.act import act
 from ledger.poller.line import tick_line
 from ledger.poller.observe import Observation, read_details, read_lists
@@ -106,6 +107,7 @@ def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = 
     polled = _streams(edges, frame.observation, streams)
     report = Report()
     runs = _runs(edges, polled, report)
+    host_keys.learn(edges, runs)
     read_details(edges, frame.observation, runs, frame.left() / 2)
     mind_the_clock(frame)
     if not dry_run:
@@ -239,7 +241,10 @@ def record(frame: Tick, runs: Sequence[Run]) -> None:
     for run in runs:
         if run.driven and not run.unreadable:
             view = frame.view(run.stream)
-            makers[run.stream] = lambda state, view=view: facts(state, view, frame.policy)  # type: ignore[misc]
+            makers[run.stream] = lambda state, view=view: [  # type: ignore[misc]
+                *facts(state, view, frame.policy),
+                *host_keys.pinned(frame.edges, state, view.now),
+            ]
     for key, answer in frame.observation.lists.items():
         makers[account_stream(*key)] = lambda state, key=key, answer=answer: _inventory(  # type: ignore[misc]
             frame, state, key, answer, runs
@@ -331,6 +336,7 @@ def drive(frame: Tick, stream: str, report: Report, *, dry_run: bool = False, **
         if step.act is not None:
             send_before = started + frame.policy.call_before_seconds
             act(edges, stream, step.act, send_before=send_before, seconds=max(min(frame.left(), frame.call_cap), 0.0))
+            host_keys.keep(edges, stream, frame.now())
     return why
 
 

@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from multiprocessing.context import AuthenticationError
 from pathlib import Path
 from typing import Any
@@ -180,19 +180,28 @@ def hosted(scenario: Scenario, ledger_id: str = "") -> Iterator[Host]:
         path = str(Path(folder) / "socket")
         host = Host(scenario, ledger_id, f"{path}#{key.hex()}")
         listener = Listener(path, "AF_UNIX", backlog=64)
-        threading.Thread(target=_accept, args=(listener, host, key), daemon=True).start()
+        over = threading.Event()
+        door = threading.Thread(target=_accept, args=(listener, host, key, over), daemon=True)
+        door.start()
         try:
             yield host
         finally:
+            # Closing a socket does not wake a thread that waits on it, and its number may be another's by then.
+            over.set()
+            with contextlib.suppress(OSError):
+                Client(path).close()
+            door.join()
             listener.close()
 
 
-def _accept(listener: Listener, host: Host, key: bytes) -> None:
+def _accept(listener: Listener, host: Host, key: bytes, over: threading.Event) -> None:
     while True:
         try:
             connection = listener.accept()
         except OSError:
-            return  # closed
+            continue  # it went away while it waited
+        if over.is_set():
+            return connection.close()
         threading.Thread(target=_serve, args=(connection, host, key), daemon=True).start()
 
 

@@ -101,6 +101,7 @@ class TheLedger:
             together=bench.together,
             holder=bench.holder,
             say=bench.say,
+            host_keys=bench.host_keys,
         )
 
     def import_sidecars(self, edges: Edges, files: Sequence[Path]) -> None:

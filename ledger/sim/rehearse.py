@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from ledger.moments import MICROS
 from ledger.sim import record
-from ledger.sim.door import SimCloud
+from ledger.sim.doors import Door, InProcess
 from ledger.sim.history import History
 from ledger.sim.judge import Facts, Failure, judge
 from ledger.sim.rules import Rules
@@ -73,8 +73,12 @@ class Outcome:
         }
 
 
-def rehearse(scenario: Scenario, seed: int, program: Program[E], keep: Path | None = None) -> Outcome:
+def rehearse(
+    scenario: Scenario, seed: int, program: Program[E], keep: Path | None = None, door: Door | None = None
+) -> Outcome:
     """Run `scenario` with that seed and judge it. `keep`: leave database, sidecars and `world.json` in that folder.
+
+    `door`: the way to the clouds; None: in process.
 
     The verdict is of the last tick: of `until`, or of the moment at which what was under way then has ended.
     Raises what the program raises; a scenario that does not hold is an Outcome, not an error.
@@ -83,12 +87,13 @@ def rehearse(scenario: Scenario, seed: int, program: Program[E], keep: Path | No
     folder = Path(tempfile.mkdtemp(prefix="rehearse-", dir=_scratch())) if keep is None else keep
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        stage = _Stage(scenario, seed, program, folder)
+        stage = _Stage(scenario, seed, program, folder, door or InProcess())
         try:
             stage.run()
             facts = stage.facts()
             truths = stage.truths(facts)
         finally:
+            stage.opened.close()
             stage.ledger.close()
         told = record.report(stage.world, stage.schedule.now, facts.max_stale_seconds)
         if keep is not None:
@@ -149,7 +154,7 @@ class _Poller(Generic[E]):
 class _Stage(Generic[E]):
     """One rehearsal while it runs."""
 
-    def __init__(self, scenario: Scenario, seed: int, program: Program[E], folder: Path) -> None:
+    def __init__(self, scenario: Scenario, seed: int, program: Program[E], folder: Path, door: Door) -> None:
         self.scenario = scenario
         self.said: list[tuple[float, str, str]] = []
         self.ticks = 0
@@ -165,6 +170,7 @@ class _Stage(Generic[E]):
         self.ledger = program.open(folder, setup, scenario)
         self.world = World(scenario, self.ledger.ledger_id)
         self.stale = record.StaleClock(self.world)
+        self.opened = door.open(self.world, self.rules, self.schedule)
 
     def run(self) -> None:
         """From the start to the end of what was under way at `until`."""
@@ -235,14 +241,19 @@ class _Stage(Generic[E]):
     def _bench(self, process: Process, name: str) -> Bench:
         jumps = [jump for jump in self.scenario.clocks if jump.poller == process.poller]
         source = VirtualSource(self.schedule, self.scenario.start, name, jumps)
-        reach = (self.world, self.rules, self.schedule, process, source)
+
+        def say(text: str) -> None:
+            self.said.append((self.schedule.now / MICROS, name, text))
+
+        clouds, host_keys = self.opened.reach(process, source, say)
         return Bench(
             holder=name,
             source=source,
-            clouds=(SimCloud("gcp", *reach), SimCloud("runpod", *reach)),
+            clouds=clouds,
             together=self.schedule.together,
             hooks=_Hooks(self.rules, self.schedule),
-            say=lambda text: self.said.append((self.schedule.now / MICROS, name, text)),
+            say=say,
+            host_keys=host_keys,
         )
 
     def _command(

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection
+from multiprocessing.context import AuthenticationError
 from typing import Any
 
 from ledger.clouds.values import (
@@ -75,7 +76,7 @@ class RemoteWorld:
             connection = self._connection()
             connection.send((verb, *arguments))
             kind, value = connection.recv()
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, AuthenticationError) as error:
             raise LedgerError(f"the simulated world that {VARIABLE} names does not answer ({error})") from None
         if kind == "error":
             raise LedgerError(f"the simulated world: {value}")

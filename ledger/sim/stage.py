@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from ledger.clouds.host_keys import HostKeys
 from ledger.clouds.port import Cloud
 from ledger.edges import Together
 from ledger.sim.evidence import Proof
@@ -39,6 +40,7 @@ class Bench:
     together: Together
     hooks: Hooks
     say: Callable[[str], None]
+    host_keys: HostKeys | None = None
 
 
 class Ledger(Protocol[E]):

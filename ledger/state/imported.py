@@ -16,6 +16,11 @@ from ledger.moments import MICROS
 DRIVEN_BACKENDS = ("gcp", "runpod")
 _GCP_ATTEMPT = re.compile(r"^att-(\d{8})-(\d{6})")
 _POD_ATTEMPT = re.compile(r"^rp-(\d{8})T(\d{6})Z")
+# What a cloud calls its machines. A file may say anything; what is none of these never becomes part of a request.
+_PROJECT = re.compile(r"[a-z0-9.:-]+")
+_ZONE = re.compile(r"[a-z][a-z0-9-]*")
+_INSTANCE = re.compile(r"[0-9]+")
+_POD = re.compile(r"[A-Za-z0-9_-]+")
 # Guest phases that only a launched workload has.
 WORKLOAD_PHASES = ("workload", "done", "finalize_failed_artifacts_ok")
 
@@ -92,7 +97,7 @@ def read(file: dict[str, Any], project: str = "") -> OldHandle:
 def _gcp(file: dict[str, Any], extra: dict[str, Any], job: str | None, default: str) -> OldHandle:
     zone = _text(extra.get("zone"))
     project = _text(extra.get("project")) or default
-    known = bool(job and zone and project)
+    known = bool(_INSTANCE.fullmatch(job or "") and _ZONE.fullmatch(zone or "") and _PROJECT.fullmatch(project))
     launched_ts = _number(extra.get("gcp_launched_ts"))
     incarnation = job or f"{extra.get('attempt_id')}:{launched_ts}"
     counts = extra.get("last_phase_incarnation") == incarnation
@@ -129,7 +134,7 @@ def _runpod(file: dict[str, Any], extra: dict[str, Any]) -> OldHandle:
     pid = extra.get("workload_pid")
     return OldHandle(
         backend="runpod",
-        machine=f"runpod:{pod}" if pod else None,
+        machine=f"runpod:{pod}" if pod and _POD.fullmatch(pod) else None,
         account="",
         name=str(file.get("pod_name") or ""),
         zone=None,

@@ -90,8 +90,9 @@ class Cli:
 
 
 @pytest.fixture
-def bare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """A folder without a ledger."""
+def bare(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """A folder without a ledger, and a home without keys."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return Cli(tmp_path, VirtualSource(NOW), capsys)
 
 

@@ -290,3 +290,43 @@ def test_another_programs_database_cannot_be_upgraded(cli: Cli) -> None:
     _foreign(cli)
     for command in ("check", "current", "upgrade"):
         _one_line(cli("db", command), "is no ledger database")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["log", "--limit", str(10**20)], ["--limit", "range"]),
+        (["confirm", "1418", "--pid", str(10**20)], ["--pid", "range"]),
+        (["adopt", "runpod:x", "--run", "1418", "--cost-per-hour", "inf"], ["--cost-per-hour", "range"]),
+        (["status", "--db", "~nobody-of-that-name/x.db"], ["~nobody-of-that-name/x.db", "home folder"]),
+    ],
+    ids=lambda value: " ".join(value)[:40],
+)
+def test_values_that_nothing_can_hold(taken: Cli, args: list[str], words: list[str]) -> None:
+    before = taken.events()
+    _one_line(taken(*args), *words)
+    assert taken.events() == before
+
+
+def test_settings_that_nest_without_end(cli: Cli) -> None:
+    (cli.folder / "ledger.toml").write_text("a = " + "[" * 5000 + "]" * 5000, encoding="utf-8")
+    _one_line(cli("status"), "ledger.toml", "nested too deeply")
+
+
+def test_a_key_that_nobody_knows_is_told_with_all_that_there_are(cli: Cli) -> None:
+    (cli.folder / "ledger.toml").write_text("colour = 1\n", encoding="utf-8")
+    _one_line(cli("status"), "colour is not known", "intents", "policy")
+
+
+def test_a_closed_stdout_is_no_fault(cli: Cli) -> None:
+    command = f"exec {sys.executable} -m ledger --db {cli.database} status >&-"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_init_in_a_folder_that_is_gone(tmp_path: Path) -> None:
+    command = f"mkdir gone && cd gone && rmdir ../gone && exec {sys.executable} -m ledger init"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 2
+    assert "cannot be made a ledger's" in done.stderr

@@ -83,3 +83,16 @@ def test_every_issue_number_that_a_file_may_bear_can_be_named(cli: Cli) -> None:
     result = cli("import", path, "--json")
     assert (result.status, [t["run"] for t in result.json["taken"]]) == (0, [f"issue-{number}"])
     assert cli("show", number).status == 0
+
+
+def test_project_says_which_file_it_left_alone(taken: Cli) -> None:
+    path = taken.handles / "issue-1417-handle.json"
+    file = json.loads(path.read_text(encoding="utf-8"))
+    file["extra"]["ledger"]["id"] = "another"
+    path.write_text(json.dumps(file), encoding="utf-8")
+    result = taken("project")
+    assert result.status == 1
+    assert "issue-1417-handle.json is of another ledger (another)" in result.out
+    assert "is as the log says" not in result.out
+    result = taken("project", "--json")
+    assert (result.status, [d["kind"] for d in result.json["differs"]]) == (1, ["foreign"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ledger.clouds.values import Unknown
 from ledger.policy import Policy
 from tests.cli.conftest import POD, Cli, failed_over, types_of
 
@@ -116,6 +117,29 @@ def test_adopt_gives_a_run_without_a_machine_its_handle(cli: Cli) -> None:
     cli.append("issue-5", cli.event("RunOpened", opened))
     assert cli("adopt", POD, "--run", "5", "--json").json["handle"] is True
     assert _sidecar(cli, "issue-5")["extra"]["pod_id"] == POD.partition(":")[2]
+
+
+@pytest.mark.parametrize(
+    ("configured", "told", "recorded"),
+    [("default", "user-7", "user-7"), ("default", "", ""), ("team-3", "", "team-3")],
+)
+def test_adopt_records_whose_the_pod_is_as_the_cloud_tells_it(
+    taken: Cli, monkeypatch: pytest.MonkeyPatch, configured: str, told: str, recorded: str
+) -> None:
+    from ledger.clouds.runpod import RunPodCloud
+
+    monkeypatch.setattr(RunPodCloud, "_ask_account", lambda *_: told or Unknown("timeout"))
+    settings = taken.folder / "ledger.toml"
+    text = settings.read_text(encoding="utf-8")
+    settings.write_text(text.replace('account = "default"', f'account = "{configured}"'), encoding="utf-8")
+    taken.env["RUNPOD_API_KEY"] = "a-key"
+    assert taken("adopt", POD, "--run", "1417").status == 0
+    assert taken.events("issue-1417")[-1].data()["account"] == recorded
+
+
+def test_adopt_without_a_key_records_that_the_account_is_not_known(taken: Cli) -> None:
+    assert taken("adopt", POD, "--run", "1417").status == 0
+    assert taken.events("issue-1417")[-1].data()["account"] == ""
 
 
 def test_adopt_takes_what_was_seen_of_an_orphan(taken: Cli) -> None:

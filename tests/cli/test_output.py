@@ -101,3 +101,13 @@ def test_what_names_nothing_is_refused_in_one_line(call: Callable[[str], Any], t
         call(text)
     assert "\n" not in str(caught.value)
     assert repr(text) in str(caught.value)
+
+
+def test_a_number_is_never_broken_over_two_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    words = tuple(f"column {n}" for n in range(5))
+    output.table((*words, "$/h"), [(*("issue-1417-lane",) * 5, "$1,011.96")], right=("$/h",))
+    assert "$1,011.96" in capsys.readouterr().out

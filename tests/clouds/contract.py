@@ -456,6 +456,13 @@ class CloudContract:
         if takes > timeout:
             assert outcomes[0][0].endswith(" timeout")
 
+    def test_the_date_of_a_list_is_that_of_its_answer(self) -> None:
+        scene = self.scene("list", "ok", ", takes: 7")
+        cloud = self.reach(scene)
+        listing = scene.at({5: lambda: cloud.list_all(timeout=9), 20: lambda: None})[0]
+        assert isinstance(listing, Listing)
+        assert listing.server_time == scene.scenario.start + 12 * MICROS
+
     @pytest.mark.parametrize("call", ["create", "delete"])
     def test_past_the_last_moment_nothing_is_sent(self, call: str) -> None:
         scene = self.scene()

@@ -12,19 +12,14 @@ from typing import Any, TypeVar
 
 import asyncssh
 
+from ledger.clouds import remote
+from ledger.clouds.host_keys import HostKeys
 from ledger.clouds.shell import Shell
 from ledger.clouds.values import LaunchSpec
 from ledger.source import SystemSource
 
 T = TypeVar("T")
 MACHINE = "runpod:abc"
-
-
-class HostKeys(dict[str, str]):
-    """Host keys that are kept, in memory."""
-
-    def pin(self, machine: str, key: str) -> None:
-        self.setdefault(machine, key)
 
 
 class Sshd:
@@ -81,10 +76,11 @@ class Sshd:
 
     def close(self) -> None:
         """The end: no server, and no process that was started here."""
+        Path(remote.lock_path(spec(self.folder))).unlink(missing_ok=True)
         for record in self.folder.rglob("*.pid"):
             named = record.read_text().strip()
             # A test may have put another process's pid there, its own for one.
-            if named.isdigit() and _works_in(int(named), self.folder):
+            if named.isdigit() and _started_in(int(named), self.folder):
                 os.killpg(int(named), signal.SIGKILL)
         self.shut()
         self._call(self._end())
@@ -147,7 +143,7 @@ class _Login(asyncssh.SSHServer):
 
 def shell(key_path: Path, keys: HostKeys, said: list[str], **environment: str) -> Shell:
     """A shell as `root`, on the real clock."""
-    return Shell("root", key_path, SystemSource(), keys.get, keys.pin, environment=environment, say=said.append)
+    return Shell("root", key_path, SystemSource(), keys.pinned, keys.pin, environment=environment, say=said.append)
 
 
 def spec(folder: Path, command: str = "true", attempt: str = "a1", **changes: Any) -> LaunchSpec:
@@ -162,8 +158,9 @@ def spec(folder: Path, command: str = "true", attempt: str = "a1", **changes: An
     )
 
 
-def _works_in(pid: int, folder: Path) -> bool:
+def _started_in(pid: int, folder: Path) -> bool:
+    """Whether that process is a launcher of this folder, and leads its group."""
     try:
-        return Path(f"/proc/{pid}/cwd").readlink().is_relative_to(folder) and os.getpgid(pid) == pid
+        return str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes() and os.getpgid(pid) == pid
     except OSError:
         return False

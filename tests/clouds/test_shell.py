@@ -15,9 +15,10 @@ import asyncssh
 import pytest
 
 from ledger.clouds import remote
+from ledger.clouds.host_keys import HostKeys
 from ledger.clouds.shell import Shell
 from ledger.clouds.values import Accepted, LaunchSpec, Probe, Refused, Unknown, Unresolved
-from tests.clouds.sshd import MACHINE, HostKeys, Sshd, shell, spec
+from tests.clouds.sshd import MACHINE, Sshd, shell, spec
 
 LATE = float("inf")
 AWKWARD = "a'b\"c\\d $HOME `id` %s {x}\nnext\tline é 漢 🙂 "
@@ -448,7 +449,7 @@ def test_a_host_key_is_pinned_at_first_sight_and_kept(place: Place, keys: Any) -
     asked = spec(place.folder)
     assert isinstance(place.probe(asked), Probe)
     shown = place.sshd.key.export_public_key("openssh").decode().split()[:2]
-    assert place.keys == {MACHINE: " ".join(shown)}
+    assert place.keys.new() == {MACHINE: " ".join(shown)}
     before, said = place.sshd.key, len(place.sshd.commands)
     for kind in ("ssh-ed25519", "ecdsa-sha2-nistp256"):
         place.sshd.key = asyncssh.generate_private_key(kind)
@@ -474,14 +475,14 @@ def test_a_server_that_does_not_let_us_in_is_not_pinned(place: Place, tmp_path: 
     refused = place.launch(spec(place.folder), by)
     assert isinstance(refused, Refused)
     assert refused.cls == "unauthorized"
-    assert place.keys == {}
+    assert place.keys.new() == {}
 
 
 def test_of_two_that_pin_at_once_the_first_one_counts(place: Place) -> None:
     def pin(machine: str, key: str) -> None:
         place.keys.pin(machine, "ssh-ed25519 AAAA")  # another poller was first
 
-    by = Shell("root", place.key_path, _source(), place.keys.get, pin, say=place.said.append)
+    by = Shell("root", place.key_path, _source(), place.keys.pinned, pin, say=place.said.append)
     answer = place.launch(spec(place.folder), by)
     assert isinstance(answer, Unresolved)
     assert answer.error == "host_key_changed"
@@ -622,3 +623,15 @@ def _repository(place: Place, branch: str) -> None:
         f" cd up && git checkout -q -b {branch} && echo {branch} >what && git commit -qam two"
     )
     subprocess.run(["/bin/sh", "-c", script], cwd=place.folder, check=True, capture_output=True)
+
+
+def test_the_keys_of_a_process_the_first_one_stays_and_is_told_once() -> None:
+    keys = HostKeys({"a": "k1"})
+    for key in ("k2", "k3"):
+        keys.pin("a", key)
+        keys.pin("b", key)
+    assert [keys.pinned(machine) for machine in "abc"] == ["k1", "k2", None]
+    assert keys.new() == {"b": "k2"}
+    keys.learn({"b": "k9"})
+    assert keys.pinned("b") == "k9"
+    assert keys.new() == {}

@@ -60,6 +60,9 @@ def test_it_opens(log: Log, case: Case) -> None:
     assert breach.usd_at_risk == (None if case.usd is None else pytest.approx(case.usd))
     assert breach.advice
     assert "{" not in breach.advice
+    assert "`ledger confirm" not in breach.advice or "--pid N" in breach.advice, (
+        "a command that can be run as it is told"
+    )
     assert breach.detail
     assert breach.about == ALL[case.invariant].about
     assert breach.to_json()["since"].endswith("Z")

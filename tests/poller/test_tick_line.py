@@ -1,4 +1,4 @@
-"""The tick line for each GCE status and guest phase, through the poller: nothing left to go to, or one rung."""
+"""The tick line for every GCE status and guest phase, through the poller, with a rung left to go to and with none."""
 
 from __future__ import annotations
 

@@ -112,8 +112,8 @@ class LoopbackServer:
             if select.select([connection], [], [], BLINK)[0]:
                 return
 
-    def _date(self) -> str:
-        return email.utils.formatdate((self._gate.world.start + self._gate.now()) / MICROS, usegmt=True)
+    def _date(self, late: int = 0) -> str:
+        return email.utils.formatdate((self._gate.world.start + self._gate.now() + late) / MICROS, usegmt=True)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         outer = self
@@ -122,6 +122,7 @@ class LoopbackServer:
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True  # two small writes cost 40 ms a request otherwise
             wbufsize = 65536
+            late = 0
 
             def setup(self) -> None:
                 outer._sockets.add(self.request)
@@ -136,7 +137,8 @@ class LoopbackServer:
                 """A simulated cloud is silent."""
 
             def date_time_string(self, timestamp: float | None = None) -> str:
-                return outer._date() if timestamp is None else super().date_time_string(timestamp)
+                # On the virtual clock the time that the answer takes is still to pass.
+                return outer._date(self.late) if timestamp is None else super().date_time_string(timestamp)
 
             def handle_one_request(self) -> None:
                 try:
@@ -158,6 +160,7 @@ class LoopbackServer:
                 reply = outer._answer(request)
                 if request.call is None:
                     outer._really_wait(reply, self.connection)
+                self.late = 0 if request.call is None else reply.takes
                 if reply.cut or reply.lost:
                     self.close_connection = True
                     _cut(self.connection)

@@ -226,3 +226,13 @@ def host_key(machine: str) -> asyncssh.SSHKey:
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     return asyncssh.import_private_key(text)
+
+
+def client_key(folder: Path) -> tuple[Path, str]:
+    """A new key in `folder` with which a client may be let in: the private key's file, and its public line."""
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    path = folder / "id_ed25519"
+    key.write_private_key(str(path))
+    path.chmod(0o600)
+    key.write_public_key(f"{path}.pub")
+    return path, key.export_public_key("openssh").decode().strip()

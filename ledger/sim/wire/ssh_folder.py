@@ -19,7 +19,7 @@ from ledger.clouds.values import Probe
 from ledger.moments import MICROS
 
 SECONDS = 30.0
-_PATHS = re.compile(r"^(log|pid_file|launcher|base)=(/[\w./-]*)$", re.MULTILINE)
+_PATHS = re.compile(r"^(log|pid_file|launcher|lock|base)=(/[\w./-]*)$", re.MULTILINE)
 _TOOLS = {
     "kill": '[ "$1" = -0 ] && [ "$(cat {root}/alive 2>/dev/null)" = "$2" ]',
     "date": "cat {root}/now",
@@ -43,7 +43,7 @@ class MachineFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        for name in ("bin", "workspace/logs"):
+        for name in ("bin", "tmp", "workspace/logs"):
             (root / name).mkdir(parents=True, exist_ok=True)
         for name, body in _TOOLS.items():
             tool = root / "bin" / name
