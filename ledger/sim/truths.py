@@ -328,7 +328,9 @@ class Book:
         busy = [
             state
             for at, until, state in zip(machine.times, [*machine.times[1:], NEVER], machine.states, strict=True)
-            if until > when - grace and at <= when
+            if until > when - grace
+            and at <= when
+            and until - at >= self.tick  # a moment between two ticks shows nothing
             if read.alive(machine, state) or read.gpu_util(machine, state) != 0
         ]
         return not busy and when - machine.created >= grace
