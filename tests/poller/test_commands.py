@@ -401,7 +401,9 @@ def test_rehearse_takes_a_folder_and_says_what_it_cannot_read(make_scene: MakeSc
     empty.mkdir()
     _one_line(scene("rehearse", empty), "holds no *.yaml")
     _one_line(scene("rehearse"), "FILE")
-    _one_line(scene("rehearse", tmp_path, "--wire"), "--wire is not in this version yet")
+    _one_line(scene("rehearse", tmp_path, "--runpod-api", "rest_v2"), "give --wire too")
+    wired = scene("rehearse", SCENARIOS / "one-blip-is-no-wedge.yaml", "--wire", "--runpod-api", "rest_v2", "--json")
+    assert (wired.status, wired.json["held"]) == (0, True)
     _one_line(scene("rehearse", "--random", 5), "--random is not in this version yet")
 
 

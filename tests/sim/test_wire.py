@@ -46,3 +46,9 @@ def test_a_launch_over_the_wire_pins_the_host_key_in_the_log_once() -> None:
     pinned = [event for event in outcome.facts.events if event["type"] == "HostKeyPinned"]
     assert [event["machine"].partition(":")[0] for event in pinned] == ["runpod"]
     assert pinned[0]["payload"]["key"].startswith("ssh-ed25519 ")
+
+
+def test_an_outcome_is_the_same_twice_but_for_the_time_it_took() -> None:
+    path = FOLDER / "pod-behind-a-500.yaml"
+    first, second = (rehearse(load(path), 3, TheProgram(), door=Wire("rest_v2")) for _ in range(2))
+    assert first.facts.events == second.facts.events
