@@ -23,8 +23,8 @@ MAY_WRITE: dict[str, str] = {
     "ledger/sim/wire/ssh.py": "makes the temporary folder of the simulated machines",
     "ledger/sim/wire/ssh_folder.py": "what lies on a simulated machine",
     "ledger/sim/program.py": "the database of a rehearsed ledger, copied from one that was migrated once",
+    "ledger/sim/wire/rehearsed.py": "a temporary folder for the key with which the simulated machines are reached",
     "ledger/sim/search.py": "the scenarios to which failures were shrunk",
-    "ledger/sim/wire/rehearsed.py": "a temporary folder for the key with which a rehearsal enters its machines",
     "ledger/cli/sim.py": "the books of a world that was served",
     "ledger/cli/main.py": "opens /dev/null in the place of an output that nobody can take any more",
 }

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.poller.conftest import MakeScene, make_scene
+from tests.poller.conftest import MakeScene, make_scene, memory
 from tests.poller.scene import ROOT, Scene
 
-__all__ = ["make_scene"]
+__all__ = ["make_scene", "memory"]
 
 VANISHES = "world: [{at: 300, cloud: gcp, name: eps-issue-1417, becomes: gone}]\n"
 LAUNCH = ("launch", "--issue", 1417, "--intent", "ft-7b", "--workload-cmd", "bash run.sh")

@@ -70,7 +70,9 @@ def finish(call: Call, stream: str, *, skip_check: bool) -> tuple[int, dict[str,
     with call.edges() as edges:
         known(edges.log, stream)
         run = edges.log.run(stream)
-        why = None if skip_check or not run.open else refused(call, edges.log, stream)
+        kept = any(m.owed and m.teardown is None for m in run.machines.values() if m.claim != "orphan")
+        # Asked only while there is something to lose: a second finalize waits for the first one's teardown.
+        why = refused(call, edges.log, stream) if run.open and kept and not skip_check else None
         if why is not None:
             return GATE, {**value_of(run), "ok": False, "refused": why}
         return 0, value_of(manual.finalize(edges, stream))

@@ -29,7 +29,10 @@ _LONGEST = 300
 @click.option(
     "--runpod-api", type=click.Choice(["graphql", "rest_v2"]), help="RunPod's API on the wire.  [default: graphql]"
 )
-@click.option("--random", type=click.IntRange(min=1), metavar="N", help="N generated scenarios.")
+@click.option(
+    "--random", type=click.IntRange(min=1), metavar="N", help="N generated scenarios of --seed instead of files."
+)
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes for --random.")
 @pass_call
 def rehearse(
     call: Call,
@@ -39,22 +42,28 @@ def rehearse(
     wire: bool,
     runpod_api: str | None,
     random: int | None,
+    jobs: int,
 ) -> int:
     """Run the real poller and dispatcher against simulated clouds, as a file scripts them, on a virtual clock.
 
     FILE is a scenario, or a folder of them (its *.yaml). Every line of its `expect` is held, and the universal
     truths. With --wire the ledger speaks through the libraries that its users run, over real sockets: GCE's REST,
-    RunPod's GraphQL or REST v2, SSH; the clock stays virtual. With --json one object a scenario, one a line. Exit
-    status: 0 all held, 1 some did not, 2 a file could not be read (the others are run).
+    RunPod's GraphQL or REST v2, SSH; the clock stays virtual. With --random N scenarios are made of --seed, held to
+    the universal truths alone; one that breaks a truth is shrunk to a small file, in --keep DIR or here. With --json
+    one object a scenario, one a line. Exit status: 0 all held, 1 some did not, 2 a file could not be read (the others
+    are run).
 
     \b
     Examples:
       ledger rehearse tests/scenarios
       ledger rehearse incident.yaml --keep /tmp/look --seed 3
       ledger rehearse incident.yaml --wire --runpod-api rest_v2
+      ledger rehearse --random 200 --seed 7 --jobs 2
     """
     if random is not None:
-        raise LedgerError("--random is not in this version yet; scenario files are")
+        if files or wire:
+            raise click.UsageError("--random makes its own scenarios, in process: give neither FILE nor --wire.")
+        return _search(call, random, seed, jobs, keep)
     if runpod_api is not None and not wire:
         raise click.UsageError("--runpod-api says which API --wire speaks: give --wire too.")
     if not files:
@@ -75,6 +84,27 @@ def rehearse(
     if not call.json and len(scenarios) > 1:
         output.say(f"{len(scenarios) - bad} of {len(scenarios)} held", "bad" if bad else "good")
     return 2 if unread else 1 if bad else 0
+
+
+def _search(call: Call, number: int, seed: int, jobs: int, keep: Path | None) -> int:
+    from ledger.sim.search import search
+
+    report = search(number, seed, jobs, keep or Path.cwd())
+    if call.json:
+        output.emit_line(report.to_json())
+        return 0 if report.held else 1
+    for failure in report.failures:
+        output.say(f"NOT HELD  {failure}", "bad")
+    rows = [
+        (kind, word, str(times))
+        for kind, counted in sorted(report.counts.items())
+        for word, times in sorted(counted.items())
+    ]
+    output.table(("kind", "what occurred", "times"), rows, right=("times",))
+    held = number - len(report.failures)
+    rate = number / report.wall_seconds if report.wall_seconds else 0.0
+    output.say(f"{held} of {number} held (seed {seed}, {rate:.1f} a second)", "good" if report.held else "bad")
+    return 0 if report.held else 1
 
 
 def _expand(files: tuple[Path, ...]) -> list[Path]:

@@ -20,7 +20,7 @@ from ledger.events import Draft, run_stream
 from ledger.policy import MODELS, RUNPOD
 from ledger.poller import host_keys
 from ledger.poller.observe import Observation, read_details, read_lists
-from ledger.poller.tick import Report, Tick, drive, mind_the_clock, mind_the_markers, policy_in_force, record
+from ledger.poller.tick import Tick, drive, mind_the_clock, mind_the_markers, policy_in_force, record
 from ledger.state.model import Machine, Run, State
 
 DISPATCHED, REFUSED, WAITING = 0, 2, 75
@@ -186,7 +186,7 @@ def _again(edges: Edges, stream: str) -> Run:
         run = edges.log.run(stream)
         frame = frame_of(edges, run)
         record(frame, [run])
-        drive(frame, stream, Report(), redispatch=True)
+        drive(frame, stream, redispatch=True)
         run = edges.log.run(stream)
         if not run.active:
             break
@@ -200,7 +200,7 @@ def _drive(edges: Edges, stream: str, *, reconnect: bool) -> Result:
     frame.call_cap = edges.policy.create_timeout_seconds
     record(frame, [run])
     found = _reconnect(frame, stream) if reconnect else False
-    drive(frame, stream, Report(), call_deadline=micros(edges.policy.create_timeout_seconds))
+    drive(frame, stream, call_deadline=micros(edges.policy.create_timeout_seconds))
     project(edges, stream)
     return _result(edges, edges.log.run(stream), reconnect=found)
 

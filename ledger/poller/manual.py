@@ -11,7 +11,7 @@ from ledger.errors import Conflict, LedgerError
 from ledger.events import Draft
 from ledger.poller.act import act
 from ledger.poller.dispatch import frame_of, project
-from ledger.poller.tick import Report, drive, record
+from ledger.poller.tick import drive, record
 from ledger.state.model import Run
 
 
@@ -114,6 +114,6 @@ def _go_on(edges: Edges, stream: str, **rest: bool) -> Run:
             break
         frame = frame_of(edges, run)
         record(frame, [run])
-        drive(frame, stream, Report(), **rest)
+        drive(frame, stream, **rest)
     project(edges, stream)
     return edges.log.run(stream)

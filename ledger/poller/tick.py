@@ -16,11 +16,12 @@ from ledger.decide.facts import clones, facts, orphan_draft
 from ledger.decide.teardown import due_again, protected, unwanted
 from ledger.decide.view import micros
 from ledger.edges import Edges
-from ledger.errors import Conflict
+from ledger.errors import Conflict, StorageError
 from ledger.events import Draft, account_stream, is_run, parse_marker
 from ledger.policy import Policy
 from ledger.poller import host_keys
 from ledger.poller.act import act
+from ledger.poller.dry import plan
 from ledger.poller.line import tick_line
 from ledger.poller.observe import Observation, read_details, read_lists
 from ledger.source import uuid4
@@ -118,9 +119,17 @@ def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = 
     _mind_the_teardowns(frame, runs)
     reasons: dict[str, list[str]] = {}
     for run in runs:
-        reasons[run.stream] = drive(frame, run.stream, report, dry_run=dry_run)
-    if not dry_run and edges.sidecars is not None:
-        edges.sidecars.project(edges.log, streams=None)
+        if dry_run:
+            view = frame.view(run.stream)
+            run_then, planned = plan(run, view, policy, edges.source)
+            report.planned += [(run.stream, why) for why in planned]
+            if run_then.active or planned:
+                report.lines[run.stream] = tick_line(run_then, view)
+        else:
+            reasons[run.stream] = drive(frame, run.stream)
+    if dry_run:
+        return report
+    _project(edges)
     for stream in polled:
         if stream in report.failed:
             continue
@@ -139,6 +148,16 @@ def unread(observation: Observation) -> dict[str, str]:
         elif answer.account != account:
             found[f"{backend} {account}"] = f"the credentials are of {answer.account}"
     return found
+
+
+def _project(edges: Edges) -> None:
+    """Write the sidecars. Where one cannot be written, what was done stands in the log, and the lines are told."""
+    if edges.sidecars is None:
+        return
+    try:
+        edges.sidecars.project(edges.log, streams=None)
+    except StorageError as error:
+        edges.say(f"{error}; the log has it all, the next tick or `ledger project` writes the file")
 
 
 def _streams(edges: Edges, observation: Observation, named: Sequence[str] | None) -> list[str]:
@@ -322,7 +341,7 @@ def _strangers(frame: Tick, state: Account, backend: str, listing: Listing, runs
     return drafts
 
 
-def drive(frame: Tick, stream: str, report: Report, *, dry_run: bool = False, **rest: Any) -> list[str]:
+def drive(frame: Tick, stream: str, **rest: Any) -> list[str]:
     """Decide and act on one run until nothing more is due in this tick. Returns why it did what it did."""
     edges, log = frame.edges, frame.edges.log
     why: list[str] = []
@@ -337,9 +356,6 @@ def drive(frame: Tick, stream: str, report: Report, *, dry_run: bool = False, **
         if step is None:
             break
         why.append(step.why)
-        if dry_run:
-            report.planned.append((stream, step.why))
-            break
         try:
             log.append(stream, run.version, step.drafts)
         except Conflict:

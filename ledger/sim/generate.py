@@ -204,6 +204,8 @@ class _Maker(Mishaps):
         self.sections["sidecars"][-1]["cluster"] = None
         if self._maybe(0.8):
             status = self.chance.choice(("PENDING", "RUNNING", "RUNNING")) if cloud == "gcp" else "RUNNING"
+            if extra.get("last_phase") == "workload":
+                status = "RUNNING"  # what the file says of it is true
             self._add(
                 "machines",
                 cloud=cloud,

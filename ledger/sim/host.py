@@ -81,14 +81,21 @@ class _Laid:
 
 @dataclass(slots=True)
 class Host:
-    """A world and who may reach it. `address` is for `LEDGER_SIM`; `passed` counts the points that were passed."""
+    """A world and who may reach it. `address` is for `LEDGER_SIM`; `passed` counts the points that were passed.
+
+    `trail` is each point that was passed, in order; `acknowledged` the ids of events whose append returned. `until`
+    (seconds after the start): where it is set, time passes as processes sleep, and who would sleep past it is to end.
+    """
 
     scenario: Scenario
     ledger_id: str
     address: str
     world: World = field(init=False)
     rules: Rules = field(init=False)
+    until: float | None = None
     passed: Counter[str] = field(default_factory=Counter)
+    trail: list[str] = field(default_factory=list)
+    acknowledged: set[str] = field(default_factory=set)
     struck: list[tuple[int, str, str]] = field(default_factory=list)  # (pid, point, what it was about)
     _laid: list[_Laid] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -111,6 +118,12 @@ class Host:
         with self._lock:
             self._laid = [_Laid(fault) for fault in faults]
 
+    def died(self) -> None:
+        """A process of the ledger died: what it had read and not recorded is lost, and a fault was served."""
+        with self._lock:
+            self.rules.history.ended(_Caller().name, well=False)
+            self.rules.history.fault(self.world.now, "a process was killed")
+
     @contextlib.contextmanager
     def books(self) -> Iterator[World]:
         """The world while nothing moves in it."""
@@ -131,6 +144,8 @@ class Host:
             "call": self._call,
             "passes": self._passes,
             "advance": self._advance,
+            "sleep": self._sleep,
+            "acknowledged": self._acknowledged,
             "report": lambda: ("ok", self.report()),
         }
         if verb not in answers:
@@ -145,6 +160,19 @@ class Host:
         self.advance(seconds)
         return "ok", None
 
+    def _sleep(self, seconds: float) -> tuple[str, Any]:
+        self.rules.history.ended(_Caller().name, well=True)
+        if self.until is None:
+            return "ok", False
+        if self.world.now + round(seconds * MICROS) > self.until * MICROS:
+            return "signal", "term"
+        self.advance(seconds)
+        return "ok", True
+
+    def _acknowledged(self, ids: Sequence[str]) -> tuple[str, Any]:
+        self.acknowledged.update(ids)
+        return "ok", None
+
     def _call(self, backend: str, call: str, arguments: Sequence[Any], named: dict[str, float]) -> tuple[str, Any]:
         if call not in CALLS:
             return "error", f"a cloud has no call {call!r}"
@@ -152,6 +180,7 @@ class Host:
 
     def _passes(self, point: str, what: Sequence[str], pid: int) -> tuple[str, Any]:
         self.passed[point] += 1
+        self.trail.append(" ".join((point, *what)))
         does = next((laid.fault.does for laid in self._laid if _strikes(laid, point, what)), None)
         dies = point == "after-commit" and sum(self.rules.dies_at_event(type_) for type_ in what)
         dies = dies or (point == "during-projection" and self.rules.dies_at_file())

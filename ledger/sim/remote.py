@@ -35,7 +35,7 @@ from ledger.projections.files import Hooks as FileHooks
 
 VARIABLE = "LEDGER_SIM"
 UNSENT = Refused("absent", "the last moment to send had passed", unsent=True)
-SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,10 @@ class RemoteSource:
         """`n` bytes of chance."""
         return os.urandom(n)
 
+    def let_pass(self, seconds: float) -> bool:
+        """Where the world has an end, so much time passes at once (past the end: SIGTERM); False: it has none."""
+        return bool(self.world.ask("sleep", seconds))
+
 
 class RemoteCloud:
     """One account of the world: a `ledger.clouds.port.Cloud`."""
@@ -183,6 +187,7 @@ def log_hooks(world: RemoteWorld) -> LogHooks:
 
     def committed(events: Sequence[Event]) -> None:
         if events:
+            world.ask("acknowledged", [event.event_id for event in events])
             world.passes("after-commit", *(event.type for event in events))
 
     return LogHooks(before_append=lambda: world.passes("before-append"), after_commit=committed)

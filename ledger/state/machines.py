@@ -48,7 +48,8 @@ def decision(machine: Machine | None, generation: int, event: Event, payload: di
         evidence=tuple(payload.get("evidence") or ()),
         claim=machine.claim if machine else "none",
         idle_reads=len(idles),
-        idle_span=event.occurred_at - idles[0][1] if idles else 0,
+        # Another clock may have made the last reading: what counts is how far the readings are apart.
+        idle_span=max(event.occurred_at, idles[-1][1]) - idles[0][1] if idles else 0,
         generation=generation,
     )
 

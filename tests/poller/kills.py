@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from ledger.projections.files import SidecarFolder
 from ledger.sim import record
 from ledger.sim.remote import Fault
 from tests.poller.processes import begin, end
-from tests.poller.scene import Scene, scene
+from tests.poller.scene import Scene, scene, scratch
 
 KILLED = -9
 TICK = 60.0
@@ -122,11 +121,6 @@ def books(it: Scene, *, at_once: float = 0.0) -> list[str]:
     finally:
         log.connection.close()
     return wrong
-
-
-def scratch() -> str | None:
-    """A folder in memory, where the machine has one: a killed process leaves the same there."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def main(argv: Sequence[str]) -> int:

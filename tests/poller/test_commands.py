@@ -101,7 +101,7 @@ def test_dispatch_pins_every_wish(make_scene: MakeScene) -> None:
         (("--issue", 1, "--intent", "ft-7b", "--env-pin", "A"), ["NAME=VALUE"]),
         (("--issue", 1, "--intent", "ft-7b", "--workload-cmd", "x", "--hydra", "y"), ["not both"]),
         (("--issue", 1, "--intent", "ft-7b", "--backend", "runpod", "--provisioning-model", "SPOT"), ["an instance"]),
-        (("--issue", 1, "--intent", "ft-7b", "--env-pin", "T=hf_" + "a" * 34), ["secret", "env_pins"]),
+        (("--issue", 1, "--intent", "ft-7b", "--env-pin", "T=hf_" + "a" * 34), ["a secret (Hugging Face token in T)"]),
         (("--issue", 1, "--gpu-type", "H100"), ["say what to rent"]),
     ],
     ids=lambda value: " ".join(map(str, value))[-40:],
@@ -168,7 +168,11 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(make_scene: MakeScene)
     before, handle = scene.types("issue-1417"), scene.handle()
     dry = scene("poll", "--dry-run")
     assert dry.status == 0
-    assert "issue-1417: would do: " in dry.err
+    assert dry.err.splitlines() == [
+        "ledger: issue-1417: would do: queue_vanish",
+        "ledger: issue-1417: would do: create on runpod",
+    ]
+    assert json.loads(dry.out)["current_phase"] == "gcp_queue_vanish_failover_runpod"
     assert (scene.types("issue-1417"), scene.handle()) == (before, handle)
     assert scene.host.report()["created"] == {"gcp": 1, "runpod": 0}
 
@@ -404,7 +408,9 @@ def test_rehearse_takes_a_folder_and_says_what_it_cannot_read(make_scene: MakeSc
     _one_line(scene("rehearse", tmp_path, "--runpod-api", "rest_v2"), "give --wire too")
     wired = scene("rehearse", SCENARIOS / "one-blip-is-no-wedge.yaml", "--wire", "--runpod-api", "rest_v2", "--json")
     assert (wired.status, wired.json["held"]) == (0, True)
-    _one_line(scene("rehearse", "--random", 5), "--random is not in this version yet")
+    _one_line(scene("rehearse", tmp_path, "--random", 5), "neither FILE nor --wire")
+    found = json.loads(scene("rehearse", "--random", 3, "--seed", 5, "--json").out)
+    assert (found["scenarios"], found["seed"], found["held"], found["failures"]) == (3, 5, True, [])
 
 
 # the world

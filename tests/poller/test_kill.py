@@ -10,21 +10,12 @@ from pathlib import Path
 import pytest
 
 from ledger.sim.remote import Fault
-from tests.poller.kills import books, scratch, story
+from tests.poller.kills import books, story
 from tests.poller.processes import begin, end, go_on, stopped
 from tests.poller.scene import Scene, scene
 
 VANISHES = "world: [{at: 200, cloud: gcp, name: eps-issue-1417, becomes: gone}]"
 STANDARD = 'ladder = ["gcp:FLEX_START", "runpod", "gcp:STANDARD"]'
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory, where there is one."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
-        yield Path(folder)
 
 
 @pytest.mark.slow

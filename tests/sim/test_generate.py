@@ -84,7 +84,7 @@ def report() -> Report:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_truths_hold_in_random_scenarios(report: Report) -> None:
     assert [str(failure) for failure in report.failures] == []
 
@@ -95,7 +95,7 @@ def test_random_scenarios_reach_everything(report: Report) -> None:
     assert REFUSALS - set(report.counts["refusal"]) == set()
     reasons = {"queue_timeout", "queue_vanish", "workload_failed", "boot_death", "no_port", "taken", "lost", "wedged"}
     assert reasons - set(report.counts["FailoverDecided"]) == set()
-    assert {"ledger", "external", "never_materialised"} - set(report.counts["TornDown"]) == set()
+    assert {"ledger", "external"} - set(report.counts["TornDown"]) == set()
     assert {"0", "2", "75", "killed"} - set(report.counts["exit"]) == set()
     deaths = report.counts["death"]
     for point in ("before-call", "after-call", "after-event", "during-projection"):

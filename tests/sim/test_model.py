@@ -11,7 +11,7 @@ from ledger.sim.model import explore
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_no_truth_is_broken_whatever_goes_wrong_twice() -> None:
-    found = explore(faults=2, ticks=4, pollers=2)
+    found = explore(faults=2, ticks=3, pollers=2)
     assert [broken[:2] for broken in found.broken] == []
     assert found.states > 5_000
     assert found.ends > 2_000
