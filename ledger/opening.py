@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +42,17 @@ def open_ledger(
 
 @contextmanager
 def open_edges(
-    settings: Settings, source: Source, say: Callable[[str], Any], *, write: bool = True, create: bool = False
+    settings: Settings,
+    source: Source,
+    say: Callable[[str], Any],
+    *,
+    write: bool = True,
+    create: bool = False,
+    env: Mapping[str, str] = os.environ,
 ) -> Iterator[Edges]:
     """What one process of the ledger works with: clock, log, clouds, sidecars. Without `write` nothing is written.
+
+    `env` has the clouds' keys and addresses.
 
     Raises LedgerError where no cloud can be reached, and as `open_ledger` does.
     """
@@ -57,7 +65,7 @@ def open_edges(
     from ledger.recording import policy_in_force
 
     keys = HostKeys()
-    clouds = open_clouds(settings, source, say, keys)
+    clouds = open_clouds(settings, source, say, keys, env)
     log_hooks, file_hooks = _hooks(source)
     accounts = {cloud.backend: cloud.account for cloud in clouds}
     folder: SidecarFolder | None = None

@@ -83,7 +83,7 @@ class Call:
                 said.add(text)
                 complain(text)
 
-        with open_edges(self.settings(), self.source, say, write=write, create=create) as edges:
+        with open_edges(self.settings(), self.source, say, write=write, create=create, env=self.env) as edges:
             yield edges
 
     def project(self, log: Log, streams: Sequence[str]) -> None:

@@ -67,6 +67,8 @@ def _once(call: Call, edges: Edges, said: Said, streams: Sequence[str] | None, *
     failed = told(edges, report, streams)
     for line in report.lines.values():
         output.emit_line(line)
+    for account, why in report.unread.items():
+        complain(f"{account} could not be read ({why}): nothing is concluded from that")
     for stream, why in report.planned:
         complain(f"{stream}: would do: {why}")
     for stream, why in failed.items():

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 UNSENT = Refused("absent", "the last moment to send had passed", unsent=True)
 ADDRESS_SECONDS = 60.0  # how long an address that a list showed is used without another look
 ACCOUNT_SECONDS = 10.0
+ACCOUNT_AGAIN_SECONDS = 60.0  # an API that did not tell is not asked again sooner: a tick looks often
 LEAST_SECONDS = 1.0  # what asking for the account may take at the end of a call
 LEAST_VOLUME = 10  # GB; RunPod makes no smaller one
 IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
@@ -232,13 +233,17 @@ class PodCloud:
         self._shell = shell
         self._recheck = recheck
         self._told: str | None = None
+        self._asked_at = float("-inf")
         self._addresses: dict[str, tuple[float, str | None]] = {}
 
     @property
     def account(self) -> str:
         """Whose pods these are."""
         if self._configured is None and self._told is None:
-            self._whose(ACCOUNT_SECONDS)
+            now = self._source.steady()
+            if now - self._asked_at >= ACCOUNT_AGAIN_SECONDS:
+                self._asked_at = now
+                self._whose(ACCOUNT_SECONDS)
         return self._configured or self._told or ""
 
     def create(self, spec: CreateSpec, *, send_before: float, timeout: float) -> Accepted | Refused | Unresolved:

@@ -75,14 +75,22 @@ def read_lists(edges: Edges, seconds: float, wanted: Iterable[tuple[str, str]] |
     now = edges.source.now()
     rows = wanted if wanted is not None else edges.log.connection.query(_ACCOUNTS, {"month": now - MONTH})
     pairs = {(str(backend), str(account)) for backend, account in rows}
-    clouds = [c for c in edges.clouds if (c.backend, c.account) in pairs or (c.backend, "") in pairs]
+    backends = {backend for backend, _ in pairs}
+    # One that has not told its account may be any: its list tells.
+    clouds = [
+        c
+        for c in edges.clouds
+        if (c.backend, c.account) in pairs or (c.backend, "") in pairs or (c.backend in backends and not c.account)
+    ]
     limit = min(LIST_SECONDS, seconds)
     calls = [partial(cloud.list_all, timeout=limit) for cloud in clouds]
     answers = edges.together(calls, limit) if calls else []
     observation = Observation(at=edges.source.now())
     ledger_id = edges.log.ledger_id()
     for cloud, answer in zip(clouds, answers, strict=True):
-        observation.lists[(cloud.backend, cloud.account)] = answer
+        accounts = [cloud.account] if cloud.account else [a for b, a in pairs if b == cloud.backend and a]
+        for account in accounts:
+            observation.lists[(cloud.backend, account)] = answer
         if isinstance(answer, Listing):
             _sort(edges, observation, answer, cloud, ledger_id)
     return observation

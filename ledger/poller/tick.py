@@ -42,6 +42,7 @@ class Report:
     lines: dict[str, dict[str, Any]] = field(default_factory=dict)
     planned: list[tuple[str, str]] = field(default_factory=list)  # (stream, why)
     failed: dict[str, str] = field(default_factory=dict)  # runs that could not be polled at all
+    unread: dict[str, str] = field(default_factory=dict)  # clouds whose list did not come (`gcp my-project` → why)
 
 
 @dataclass(slots=True)
@@ -106,7 +107,7 @@ def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = 
     frame = Tick(edges, policy, began + policy.tick_deadline_seconds, Observation(at=edges.source.now()))
     frame.observation = read_lists(edges, frame.left() / 2)
     polled = _streams(edges, frame.observation, streams)
-    report = Report()
+    report = Report(unread=unread(frame.observation))
     runs = _runs(edges, polled, report)
     host_keys.learn(edges, runs)
     read_details(edges, frame.observation, runs, frame.left() / 2)
@@ -136,6 +137,17 @@ def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = 
         if run.version and (run.active or reasons.get(stream)):
             report.lines[stream] = tick_line(run, frame.view(stream))
     return report
+
+
+def unread(observation: Observation) -> dict[str, str]:
+    """The accounts of which nothing could be read, and why."""
+    found = {}
+    for (backend, account), answer in observation.lists.items():
+        if isinstance(answer, Unknown):
+            found[f"{backend} {account}"] = f"{answer.error}: {answer.message}".rstrip(": ")
+        elif answer.account != account:
+            found[f"{backend} {account}"] = f"the credentials are of {answer.account}"
+    return found
 
 
 def _project(edges: Edges) -> None:

@@ -40,10 +40,8 @@ class NameTaken:
 
 @dataclass(slots=True)
 class World:
-    """The machines of both clouds, past and present. `ledger_id` is whose marker `ours` is.
-
-    `reach` gives the address at which a new machine (its port id) really takes SSH; None: they are only told.
-    """
+    """The machines of both clouds, past and present. `ledger_id` is whose marker `ours` is; `reach` gives the address
+    at which a machine (its port id) really takes SSH."""
 
     scenario: Scenario
     ledger_id: str

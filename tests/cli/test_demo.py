@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ledger.demo.healed import replays
 from ledger.demo.stage import SIDECARS
 from tests.cli.conftest import POD, SAMPLES, Cli
 
@@ -90,3 +91,11 @@ def test_it_leaves_nothing_behind_and_is_the_same_each_time(
 def test_its_sidecars_are_the_samples() -> None:
     for file in SIDECARS.glob("*.json"):
         assert file.read_bytes() == (SAMPLES / file.name).read_bytes()
+
+
+def test_over_the_wire_the_ledger_does_the_same() -> None:
+    [wired], [plain] = replays("#1776", wire=True), replays("#1776")
+    assert [(event.type, event.occurred_at) for event in wired.events] == [
+        (event.type, event.occurred_at) for event in plain.events
+    ]
+    assert (wired.held, wired.handle, wired.usd) == (True, plain.handle, plain.usd)

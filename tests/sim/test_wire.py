@@ -31,18 +31,27 @@ def plain(path: Path) -> Outcome:
     return rehearse(load(path), 0, TheProgram())
 
 
+@cache
+def wired(name: str, api: str) -> Outcome:
+    return rehearse(load(FOLDER / f"{name}.yaml"), 0, TheProgram(), door=Wire(api))
+
+
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("name", FILES)
 def test_a_scenario_over_the_wire_is_held_and_goes_as_in_process(name: str, api: str) -> None:
-    path = FOLDER / f"{name}.yaml"
-    outcome = rehearse(load(path), 0, TheProgram(), door=Wire(api))
+    outcome = wired(name, api)
     assert outcome.failures == ()
     assert outcome.truths == ()
-    assert difference(outcome, plain(path)) is None
+    assert difference(outcome, plain(FOLDER / f"{name}.yaml")) is None
 
 
 def test_a_launch_over_the_wire_pins_the_host_key_in_the_log_once() -> None:
-    outcome = rehearse(load(FOLDER / "queue-vanish-heals.yaml"), 0, TheProgram(), door=Wire())
+    outcome = wired("queue-vanish-heals", "graphql")
     pinned = [event for event in outcome.facts.events if event["type"] == "HostKeyPinned"]
     assert [event["machine"].partition(":")[0] for event in pinned] == ["runpod"]
     assert pinned[0]["payload"]["key"].startswith("ssh-ed25519 ")
+
+
+def test_an_outcome_is_the_same_twice_but_for_the_time_it_took() -> None:
+    again = rehearse(load(FOLDER / "pod-behind-a-500.yaml"), 0, TheProgram(), door=Wire("rest_v2"))
+    assert again.facts.events == wired("pod-behind-a-500", "rest_v2").facts.events
