@@ -146,8 +146,9 @@ def compare_handle(machine: Machine, at: int, position: int) -> None:
 
 def _model(machine: Machine, payload: dict[str, Any]) -> None:
     machine.model = payload.get("provisioning_model") or machine.model
-    if machine.rung is None and machine.backend == "gcp" and machine.model:
-        machine.rung = f"gcp:{machine.model}"  # an old handle that did not say on which rung it was
+    if machine.claim == "import" and machine.backend == "gcp" and machine.model:
+        # An old handle says a wish, or nothing: on which rung the machine really is, the cloud says.
+        machine.rung = f"gcp:{machine.model}"
 
 
 def _ports(machine: Machine, ports: str | None, at: int, position: int) -> None:
