@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -319,13 +320,13 @@ def test_a_key_that_nobody_knows_is_told_with_all_that_there_are(cli: Cli) -> No
 
 
 def test_a_closed_stdout_is_no_fault(cli: Cli) -> None:
-    command = f"exec {sys.executable} -m ledger --db {cli.database} status >&-"
+    command = f"exec {shlex.quote(sys.executable)} -m ledger --db {cli.database} status >&-"
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_init_in_a_folder_that_is_gone(tmp_path: Path) -> None:
-    command = f"mkdir gone && cd gone && rmdir ../gone && exec {sys.executable} -m ledger init"
+    command = f"mkdir gone && cd gone && rmdir ../gone && exec {shlex.quote(sys.executable)} -m ledger init"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 2

@@ -70,9 +70,14 @@ class Sshd:
     def shut(self) -> None:
         """Stop serving."""
         if self._acceptor is not None:
-            self._acceptor.close()
-            self._call(self._acceptor.wait_closed())
+            self._call(self._stop(self._acceptor))
             self._acceptor = None
+
+    @staticmethod
+    async def _stop(acceptor: asyncssh.SSHAcceptor) -> None:
+        # On the loop's own thread: a server that loses its last client while another thread closes it wakes twice.
+        acceptor.close()
+        await acceptor.wait_closed()
 
     def close(self) -> None:
         """The end: no server, and no process that was started here."""

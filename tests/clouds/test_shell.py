@@ -249,7 +249,7 @@ def test_commands_and_values_arrive_unchanged(place: Place) -> None:
     show = "import os, sys; print(ascii([sys.argv[1], os.environ['PIN'], os.environ['log'], os.environ['TOKEN_X']]))"
     asked = spec(
         place.folder,
-        f"{sys.executable} -c {_quoted(show)} {_quoted(AWKWARD)}",
+        f"{_quoted(sys.executable)} -c {_quoted(show)} {_quoted(AWKWARD)}",
         env={"PIN": AWKWARD, "log": "@EXPORTS@", "command": "x"},
         secrets=("TOKEN_X",),
     )
