@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import sqlite3
 import shlex
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
