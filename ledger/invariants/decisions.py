@@ -79,6 +79,9 @@ SKIPPED_RUNG = Invariant(
                 SELECT 1 FROM intents i
                 WHERE i.stream = d.stream AND i.generation = d.generation AND i.rung = g.rung
                     AND i.position < d.position)
+            AND NOT EXISTS (
+                SELECT 1 FROM machines m
+                WHERE m.stream = d.stream AND m.generation = d.generation AND m.claim = 'import' AND m.rung = g.rung)
         GROUP BY d.position, d.stream, d.generation, d.attempt, d.machine, d.at
     """,
     advice="dispatch {run} again: a rung of its ladder was never asked for a machine",

@@ -67,8 +67,7 @@ def _handle_imported(run: Run, event: Event, payload: dict[str, Any]) -> None:
     run.backend = old.backend
     run.driven = old.backend in imported.DRIVEN_BACKENDS
     run.ladder = tuple(payload.get("ladder") or ())
-    # The rung that it is on has been tried, by whoever wrote the file.
-    run.ladders[run.generation] = tuple(r for r in run.ladder if not event.machine or r != old.rung)
+    run.ladders[run.generation] = run.ladder
     run.start_rung = old.rung
     if event.attempt:
         run.attempts.append(event.attempt)
