@@ -190,7 +190,7 @@ def _failed(request: Request, reason: str) -> dict[str, Any]:
 def _value(call: Call, request: Request, result: Result) -> dict[str, Any]:
     """The object of SIDECARS' launch: of a dispatch, of one that still waits, or of a refusal."""
     from ledger.decide.launch import has_command
-    from ledger.projections.sidecar import log_path
+    from ledger.state.places import log_path
 
     run, machine = result.run, result.machine
     if result.status == 75:

@@ -12,6 +12,7 @@ from ledger.events import Draft
 from ledger.policy import Policy
 from ledger.state.imported import WORKLOAD_PHASES
 from ledger.state.model import Machine, Run
+from ledger.state.places import log_path, pid_file
 
 FAILED_PHASES = ("failed", "wedged")
 
@@ -184,8 +185,8 @@ def _send(run: Run, machine: Machine, view: View, policy: Policy) -> Step | None
         return None
     payload = {
         "method": "ssh",
-        "log_path": f"/workspace/logs/issue-{run.issue}.log",
-        "pid_file": f"/workspace/logs/issue-{run.issue}.pid",
+        "log_path": log_path(run.issue),
+        "pid_file": pid_file(run.issue),
         "holder": view.holder,
         "call_before": view.now + view.call_before,
         "deadline": view.now + view.call_deadline,

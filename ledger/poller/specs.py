@@ -11,6 +11,7 @@ from ledger.edges import Kind
 from ledger.events import Marker
 from ledger.policy import Policy
 from ledger.state.model import Intent, Machine, Run
+from ledger.state.places import log_path, pid_file
 
 
 def pins(run: Run) -> Mapping[str, Any]:
@@ -47,8 +48,8 @@ def _launch(run: Run, attempt: str) -> LaunchSpec:
         run=run.stream,
         attempt=attempt,
         command=command_of(run),
-        log_path=f"/workspace/logs/issue-{run.issue}.log",
-        pid_file=f"/workspace/logs/issue-{run.issue}.pid",
+        log_path=log_path(run.issue),
+        pid_file=pid_file(run.issue),
         env={str(k): str(v) for k, v in env.items()} if isinstance(env, dict) else {},
         branch=branch if isinstance(branch, str) and branch else None,
         secrets=tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else (),

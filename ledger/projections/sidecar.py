@@ -21,25 +21,11 @@ from ledger.projections.tables import budget_hours
 from ledger.state import imported
 from ledger.state.fold import advance
 from ledger.state.model import GCE_ENDED, Intent, Machine, Run
+from ledger.state.places import log_path, pid_file, scratch_dir
 
 STATES: Final = ("queued", "provisioning", "launching", "running", "failing_over", "closing", "unknown", "not_driven")
 _LAST_SECOND = 253_402_300_799  # of the year 9999, the last that a calendar names
 _ALIVE = ("PENDING", "PROVISIONING", "STAGING", "RUNNING", "STOPPING", "REPAIRING")
-
-
-def log_path(issue: int) -> str:
-    """Where a workload of this issue logs, on its machine."""
-    return f"/workspace/logs/issue-{issue}.log"
-
-
-def pid_file(issue: int) -> str:
-    """Where the launch writes the workload's pid, on its machine."""
-    return f"/workspace/logs/issue-{issue}.pid"
-
-
-def scratch_dir(backend: str, issue: int) -> str:
-    """The folder in which a workload of this issue works, on its machine."""
-    return f"/workspace/eps-issue-{issue}" if backend == "gcp" else "/workspace"
 
 
 def attempt_name(backend: str, attempt: str, at: int) -> str:
