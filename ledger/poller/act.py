@@ -10,6 +10,7 @@ from ledger.decide.view import Action, Create, Delete, Launch
 from ledger.edges import Edges
 from ledger.events import Draft, parse_marker
 from ledger.poller.specs import create_spec, launch_spec
+from ledger.secrets import redact
 from ledger.state.model import Intent, Machine, Run, State
 
 CALL_SECONDS = 30.0
@@ -48,7 +49,7 @@ def _create(edges: Edges, run: Run, intent: Intent, send_before: float, seconds:
         drafts = [_refused(intent, now, answer)]
         if answer.cls in ("unauthorized", "invalid"):
             edges.say(
-                f"{run.stream}: {intent.rung} refused the create as {answer.cls}: {answer.message}; mend it there"
+                f"{run.stream}: {intent.rung} refused the create as {answer.cls}: {redact(answer.message)}; mend it"
             )
 
     def news(state: State) -> Sequence[Draft]:
@@ -61,7 +62,7 @@ def _create(edges: Edges, run: Run, intent: Intent, send_before: float, seconds:
 def _unresolved(intent: Intent, now: int, answer: Unresolved) -> Draft:
     payload = {
         "error_class": answer.error,
-        "message": answer.message,
+        "message": redact(answer.message),
         "operation": answer.operation,
         "try": intent.attempt_try,
     }
@@ -71,7 +72,7 @@ def _unresolved(intent: Intent, now: int, answer: Unresolved) -> Draft:
 def _refused(intent: Intent, now: int, answer: Refused) -> Draft:
     payload = {
         "class": answer.cls,
-        "message": answer.message,
+        "message": redact(answer.message),
         "zone": intent.zone,
         "try": intent.attempt_try,
         "sent": not answer.unsent,
@@ -114,7 +115,7 @@ def _delete(edges: Edges, stream: str, machine: Machine, send_before: float, sec
         count = known.teardown.count if known.teardown else 1
         if known.teardown_error == error and count < 2 * known.teardown_failures:
             return []
-        payload = {"error_class": error, "count": count, "message": answer.message}
+        payload = {"error_class": error, "count": count, "message": redact(answer.message)}
         return [Draft("TeardownFailed", payload, now, attempt=machine.attempt, machine=machine.id)]
 
     edges.log.append_facts(stream, news)
@@ -128,4 +129,6 @@ def _launch(edges: Edges, run: Run, action: Launch, send_before: float, seconds:
         return
     answer = cloud.launch(machine.id, launch_spec(run, machine), send_before=send_before, timeout=seconds)
     if isinstance(answer, Refused) and not answer.unsent:
-        edges.say(f"{run.stream}: the launch on {machine.id} was refused as {answer.cls}: {answer.message}; mend it")
+        edges.say(
+            f"{run.stream}: the launch on {machine.id} was refused as {answer.cls}: {redact(answer.message)}; mend it"
+        )
