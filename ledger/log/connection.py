@@ -18,6 +18,8 @@ class Connection(Protocol):
 
     dialect: str
     where: str  # for messages: the file or the server
+    optimistic: bool  # a version that another has taken is noticed by the insert: no read in front of it is needed
+    settled: str  # SQL that holds of an event once none can appear in front of it any more
 
     def query(self, sql: str, params: Params = ...) -> list[tuple[Any, ...]]:
         """All rows."""
@@ -31,8 +33,17 @@ class Connection(Protocol):
     def execute_many(self, sql: str, rows: Iterable[Sequence[Any] | Params]) -> None:
         """One statement for many rows."""
 
-    def write(self) -> AbstractContextManager[None]:
-        """A write transaction: holds the write lock from its first moment, durable when it ends without an error."""
+    def write(self, *, alone: bool = False) -> AbstractContextManager[None]:
+        """A write transaction, durable when it ends without an error. `alone`: no other one stands beside it.
+
+        Raises Taken where another one wrote first: nothing of this one stands, and it may be tried again.
+        """
+
+    def take(self, n: int, now: int | None) -> tuple[int, int]:
+        """The next `n` positions, of which the first is told, and the moment at which they are recorded.
+
+        Once a write transaction. `now`: the caller's clock; None: the database's own. The moment never goes back.
+        """
 
     def read(self) -> AbstractContextManager[None]:
         """A read transaction: every query in it sees the same log."""

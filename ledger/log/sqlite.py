@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,8 @@ class SqliteConnection:
     """The connection port on one SQLite file (or `:memory:`)."""
 
     dialect = "sqlite"
+    optimistic = False
+    settled = "1 = 1"  # one writer at a time: positions become visible in their order
 
     def __init__(self, path: str | Path, *, reads: bool = False) -> None:
         """`reads`: for reading alone, which is done even where nothing can be written."""
@@ -67,7 +70,7 @@ class SqliteConnection:
             self._fail(error)
 
     @contextmanager
-    def write(self) -> Iterator[None]:
+    def write(self, *, alone: bool = False) -> Iterator[None]:  # noqa: ARG002 - one writer is always alone
         self.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -76,6 +79,11 @@ class SqliteConnection:
             if self.raw.in_transaction:
                 self.raw.execute("ROLLBACK")
             raise
+
+    def take(self, n: int, now: int | None) -> tuple[int, int]:  # noqa: ARG002 - whatever is next, from there on
+        last = self.query("SELECT position, recorded_at FROM events ORDER BY position DESC LIMIT 1")
+        position, recorded_at = last[0] if last else (0, 0)
+        return position + 1, max(recorded_at, time.time_ns() // 1000 if now is None else now)
 
     @contextmanager
     def read(self) -> Iterator[None]:

@@ -16,17 +16,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ledger import canonical
-from ledger.errors import Conflict, EventError
-from ledger.events import COLUMNS, KINDS, Draft, Event
+from ledger.errors import Conflict, EventError, StorageError, Taken
+from ledger.events import COLUMNS, KINDS, LEDGER_STREAM, Draft, Event
 from ledger.log.connection import Connection
 from ledger.policy import Policy, lenient
 from ledger.projections.tables import Rows, changed, rows_of
-from ledger.source import Source, uuid7
+from ledger.source import Source, SystemSource, uuid7
 from ledger.state.fold import advance, fold, new_state
 from ledger.state.model import Run, State
 
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM events"
 _JUDGED = frozenset({"decisions", "oddities"})
+_TRIES = 20
 
 
 @dataclass(slots=True)
@@ -124,15 +125,25 @@ class Log:
         if not prepared:
             return []
         self.hooks.before_append()
-        with self.connection.write():
-            done = self._already(stream, prepared)
-            if done is not None:
-                return done
-            if only_if is not None:
-                only_if()
-            stored, states = self._store([(stream, expected_version, prepared)], strict=True)
-        self._states.update(states)
-        events = stored.get(stream, [])
+        done: list[Event] | None = None
+        # What others are judged by is changed while nobody else appends: a rebuild then judges as they did.
+        alone = only_if is not None or stream == LEDGER_STREAM
+
+        def write() -> dict[str, list[Event]]:
+            nonlocal done
+            with self.connection.write(alone=alone):
+                done = self._already(stream, prepared)
+                if done is not None:
+                    return {}
+                if only_if is not None:
+                    only_if()
+                stored, states = self._store([(stream, expected_version, prepared)], strict=True)
+            self._states.update(states)
+            return stored
+
+        events = self._written(write).get(stream, [])
+        if done is not None:
+            return done
         self.hooks.after_commit(events)
         return events
 
@@ -151,9 +162,14 @@ class Log:
         if not prepared:
             return Seen()
         self.hooks.before_append()
-        with self.connection.write():
-            stored, states = self._store(prepared, strict=False)
-        self._states.update(states)
+
+        def write() -> dict[str, list[Event]]:
+            with self.connection.write():
+                stored, states = self._store(prepared, strict=False)
+            self._states.update(states)
+            return stored
+
+        stored = self._written(write)
         for events in stored.values():
             self.hooks.after_commit(events)
         return Seen(stored, [stream for stream, _, _ in prepared if stream not in stored])
@@ -169,6 +185,15 @@ class Log:
                 return self.append(stream, state.version, drafts(state))
             except Conflict:
                 continue
+
+    def _written(self, write: Callable[[], dict[str, list[Event]]]) -> dict[str, list[Event]]:
+        """What `write` stored. Where another process wrote first, it is asked again, with what stands by then."""
+        for _ in range(_TRIES):
+            try:
+                return write()
+            except Taken:
+                self._states.clear()
+        raise StorageError(f"{self.connection.where}: other processes wrote first {_TRIES} times; try again")
 
     def _prepare(self, stream: str, drafts: Sequence[Draft]) -> list[dict[str, Any]]:
         from ledger.payloads import validate
@@ -210,19 +235,26 @@ class Log:
     def _store(
         self, batches: Sequence[tuple[str, int, Sequence[Mapping[str, Any]]]], *, strict: bool
     ) -> tuple[dict[str, list[Event]], dict[str, State]]:
-        last = self.connection.query("SELECT position, recorded_at FROM events ORDER BY position DESC LIMIT 1")
-        position, recorded_at = last[0] if last else (0, 0)
-        first = position + 1
-        recorded_at = max(recorded_at, self.source.now())
-        stored: dict[str, list[Event]] = {}
+        if self.connection.optimistic:  # in one order, so that of two writers of the same streams one waits, not both
+            batches = sorted(batches, key=lambda batch: batch[0])
         states: dict[str, State] = {}
+        standing = []
+        for batch in batches:
+            stream, expected, prepared = batch
+            states[stream] = state = self._state_at(stream, expected)
+            if state.version == expected:
+                standing.append(batch)
+            elif strict:
+                raise Conflict(stream, expected, state.version)
+        n = sum(len(prepared) for _, _, prepared in standing)
+        if not n:
+            return {}, {}
+        first, recorded_at = self.connection.take(n, self._now())
+        position = first - 1
+        stored: dict[str, list[Event]] = {}
         rows: Rows = {}
-        for stream, expected, prepared in batches:
-            state = states.get(stream) or self.state(stream)
-            if state.version != expected:
-                if strict:
-                    raise Conflict(stream, expected, state.version)
-                continue
+        for stream, _, prepared in standing:
+            state = states[stream]
             events = []
             head, version = state.hash, state.version
             for row in prepared:
@@ -235,19 +267,31 @@ class Log:
             rows.update(changed(before, rows_of(state)))
             stored[stream] = events
             states[stream] = state
-        self._insert([event for events in stored.values() for event in events], rows, first)
+        self._insert([event for events in stored.values() for event in events], rows)
         return stored, states
 
-    def _insert(self, events: Sequence[Event], rows: Rows, first: int) -> None:
+    def _state_at(self, stream: str, expected: int) -> State:
+        """The stream's state: as it is known where that is the version expected, and an insert would tell otherwise."""
+        known = self._states.get(stream)
+        if self.connection.optimistic and known is not None and known.version == expected:
+            return known
+        return self.state(stream)
+
+    def _now(self) -> int | None:
+        """The moment of recording: that of a rehearsal's clock; in real use the database says it."""
+        return None if isinstance(self.source, SystemSource) else self.source.now()
+
+    def _insert(self, events: Sequence[Event], rows: Rows) -> None:
         from ledger.invariants.conduct import judge
         from ledger.log import statements
 
-        self.connection.execute_many(statements.insert_event(), [event._asdict() for event in events])
+        dialect = self.connection.dialect
+        self.connection.execute_many(statements.insert_event(dialect), [event._asdict() for event in events])
         write_rows(self.connection, rows)
         if any(table in _JUDGED for table, _ in rows):
-            judged = judge(self.connection, first, self.policy())
+            judged = judge(self.connection, events[0].position, self.policy(), events[-1].position)
             if judged:
-                self.connection.execute_many(statements.upsert("breaches"), judged)
+                self.connection.execute_many(statements.upsert("breaches", dialect), judged)
 
 
 def _event(row: Mapping[str, Any], position: int, version: int, recorded_at: int, head: str) -> Event:
@@ -264,7 +308,7 @@ def write_rows(connection: Connection, rows: Rows) -> None:
     for (table, _key), row in rows.items():
         by_table.setdefault(table, []).append(row)
     for table, group in by_table.items():
-        connection.execute_many(statements.upsert(table), group)
+        connection.execute_many(statements.upsert(table, connection.dialect), group)
 
 
 def replay(connection: Connection, events: Iterable[Event]) -> dict[str, State]:
