@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ledger.errors import LedgerError, SchemaError, StorageError
-from ledger.log.connection import Params
+from ledger.log.connection import Params, check_version
 
 BUSY_SECONDS = 30.0
 
@@ -81,6 +81,7 @@ class SqliteConnection:
             raise
 
     def take(self, n: int, now: int | None) -> tuple[int, int]:  # noqa: ARG002 - whatever is next, from there on
+        check_version(self.where, self.schema_version())
         last = self.query("SELECT position, recorded_at FROM events ORDER BY position DESC LIMIT 1")
         position, recorded_at = last[0] if last else (0, 0)
         return position + 1, max(recorded_at, time.time_ns() // 1000 if now is None else now)
@@ -95,6 +96,9 @@ class SqliteConnection:
         finally:
             if not nested:
                 self.raw.execute("ROLLBACK")
+
+    def clock(self) -> int | None:
+        return None
 
     def share(self) -> None:
         """Readers beside a writer (WAL), for a file that is known to be a ledger: the mode stays in the file."""

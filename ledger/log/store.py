@@ -28,6 +28,7 @@ from ledger.state.model import Run, State
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM events"
 _JUDGED = frozenset({"decisions", "oddities"})
 _TRIES = 20
+_JITTER = 50_000  # microseconds
 
 
 @dataclass(slots=True)
@@ -106,6 +107,17 @@ class Log:
     def active_streams(self) -> list[str]:
         """The streams of all active runs, in order."""
         return [row[0] for row in self.connection.query("SELECT stream FROM runs WHERE active = 1 ORDER BY stream")]
+
+    def keep_time(self) -> None:
+        """Let the process go by the server's clock, where the database has one and the time is real."""
+        if not isinstance(self.source, SystemSource):
+            return
+        before = self.source.now()
+        server = self.connection.clock()
+        if server is not None:
+            off = server - (before + self.source.now()) // 2
+            # What a round trip may make of it is no reason to let time jump.
+            self.source.ahead += off if abs(off) > _JITTER else 0
 
     # appending
 
@@ -188,12 +200,14 @@ class Log:
 
     def _written(self, write: Callable[[], dict[str, list[Event]]]) -> dict[str, list[Event]]:
         """What `write` stored. Where another process wrote first, it is asked again, with what stands by then."""
-        for _ in range(_TRIES):
+        for left in reversed(range(_TRIES)):
             try:
                 return write()
-            except Taken:
+            except Taken as taken:
                 self._states.clear()
-        raise StorageError(f"{self.connection.where}: other processes wrote first {_TRIES} times; try again")
+                if not left:
+                    raise StorageError(f"{taken}, {_TRIES} times; try again") from taken
+        raise AssertionError
 
     def _prepare(self, stream: str, drafts: Sequence[Draft]) -> list[dict[str, Any]]:
         from ledger.payloads import validate

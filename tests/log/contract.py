@@ -272,7 +272,7 @@ class LogContract:
     @pytest.mark.slow
     def test_eight_processes_append_to_one_ledger(self, log: Log, url: str) -> None:
         told = spawned([(processes.append_many, (url, worker, 40)) for worker in range(8)])
-        assert [error for _, _, error in told if error] == []
+        assert [error for _, _, error in told if error] == [], told
         acknowledged = [position for positions, _, _ in told for position in positions]
         assert len(acknowledged) == len(set(acknowledged)) == 8 * 40
         events = list(log.read_all())
