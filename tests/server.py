@@ -6,6 +6,7 @@ tests make their own beside it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -129,10 +130,8 @@ class Server(Databases):
             ["ps", "-o", "pid=", "--ppid", str(self._process.pid)], capture_output=True, text=True, check=False
         ).stdout.split()
         for pid in (str(self._process.pid), *children):
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         self._process.wait()
 
     def stop(self) -> None:

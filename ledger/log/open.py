@@ -31,7 +31,9 @@ def sqlite_path(url: str) -> Path:
         return Path(name)
     if "://" in url:
         scheme = url.split("://", 1)[0]
-        raise StorageError(f"no driver serves {scheme}:// here: write sqlite:///FILE, or postgresql://USER@HOST/DATABASE")
+        raise StorageError(
+            f"no driver serves {scheme}:// here: write sqlite:///FILE, or postgresql://USER@HOST/DATABASE"
+        )
     return Path(url)
 
 
@@ -135,7 +137,7 @@ def migrate(connection: Connection, url: str) -> None:
             upgrade_server(url, port.SCHEMA)
         except DBAPIError as error:
             raise postgresql.for_people(error.orig, connection.where) from error
-        except postgresql.psycopg.Error as error:
+        except postgresql.DriverError as error:
             raise postgresql.for_people(error, connection.where) from error
         return
     try:

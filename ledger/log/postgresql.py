@@ -14,18 +14,18 @@ would cure it and let one writer commit at a time. Instead:
 A writer that hangs holds back the followers, never the other writers, nor a reader of one stream by its versions, nor
 one of a whole snapshot (`Log.read_all`). A position that was taken and rolled back is a gap; versions have none.
 
-**Few round trips.** What needs no answer waits, and goes to the server with the next question, or with the COMMIT.
+**Few round trips.** What needs no answer waits, and goes to the server with the next question, or with the COMMIT, as
+one batch of prepared statements (libpq's pipeline mode, see `batch.py`).
 """
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any, Final, LiteralString, NoReturn, cast
+from typing import Any, Final, NoReturn
 
 from ledger.errors import LedgerError, SchemaError, StorageError, Taken, Unsure
 from ledger.log.connection import SCHEMA, Params, check_version
@@ -33,35 +33,31 @@ from ledger.log.connection import SCHEMA, Params, check_version
 try:
     import psycopg
     from psycopg import conninfo
-    from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+
+    from ledger.log.batch import Batches, numbered
 except ImportError as error:
     raise StorageError(
         f"this ledger is on PostgreSQL, and its driver is missing ({error}): pip install 'handle-ledger[postgresql]'"
     ) from None
 
-# It tells of every pipeline that broke, on stderr where nobody has set up logging; the error itself is raised.
-logging.getLogger("psycopg").addHandler(logging.NullHandler())
+DriverError = psycopg.Error
 LOCK_SECONDS: Final = 30
 OLDEST: Final = 14  # a server's major version: 13 is the first with the functions used, 14 the oldest still maintained
 APPENDING: Final = 0x6C656467  # every append holds this advisory lock shared; one that is alone, alone
 CHANNEL: Final = "ledger_events"
 _BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_SHARED = f"SELECT pg_advisory_xact_lock_shared({APPENDING})"
 _ALONE = f"SELECT pg_advisory_xact_lock({APPENDING})"
 _SESSION = f"""SELECT set_config('lock_timeout', '{LOCK_SECONDS}s', false), set_config('client_min_messages', 'warning',
     false), CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false)
     END"""
-_NAMES = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|::|:([A-Za-z_]\w*)|%")
 _NOTIFY_SECONDS = 0.05
 
 
 def connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
     """A raw connection as the ledger uses it: explicit transactions, durable commits. Raises as psycopg does."""
-    raw = psycopg.connect(_given(url), autocommit=True)
-    # One kind of integer, so that a statement is prepared once.
-    raw.adapters.register_dumper(int, Int8Dumper)
-    raw.adapters.register_dumper(int, Int8BinaryDumper)
+    # Its own prepared statements off: it would throw ours away with them.
+    raw = psycopg.connect(_given(url), autocommit=True, prepare_threshold=None)
     raw.execute(_SESSION)
     return raw
 
@@ -95,16 +91,6 @@ def display(url: str) -> str:
     return f"postgresql:///{name}?host={host}" if host.startswith("/") else f"postgresql://{user}{host}{port}/{name}"
 
 
-@lru_cache(maxsize=512)
-def _translated(sql: str) -> LiteralString:
-    """`:name` as psycopg writes it, outside of what is quoted; a % is doubled, for psycopg reads it as a parameter."""
-
-    def put(match: re.Match[str]) -> str:
-        return f"%({match[1]})s" if match[1] else match[0].replace("%", "%%")
-
-    return cast("LiteralString", _NAMES.sub(put, sql))
-
-
 class PostgresConnection:
     """The connection port on one PostgreSQL database. A connection that was lost is made anew at the next use."""
 
@@ -116,6 +102,7 @@ class PostgresConnection:
         self.where = display(url)
         self._url = url
         self._raw: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._batches: Batches | None = None
         self._listener: psycopg.Connection[tuple[Any, ...]] | None = None
         self._waiting: list[tuple[str, Any]] = []
         self._mode = ""  # of the transaction that is under way
@@ -135,6 +122,7 @@ class PostgresConnection:
                 raise StorageError(f"{self.where}: the connection was lost in the middle; run it again")
             try:
                 self._raw = connect(self._url)
+                self._batches = Batches(self._raw.pgconn)
             except psycopg.Error as error:
                 self._raw = None
                 self._fail(error)
@@ -148,9 +136,10 @@ class PostgresConnection:
             self._send()
             try:
                 self._cursors += 1
-                with self.raw.cursor(f"ledger_{self._cursors}") as cursor:
+                text, names = numbered(sql)
+                with psycopg.RawServerCursor(self.raw, f"ledger_{self._cursors}") as cursor:
                     cursor.itersize = 5000
-                    cursor.execute(_translated(sql), params)
+                    cursor.execute(text.encode(), [params[name] for name in names])
                     yield from cursor
             except psycopg.Error as error:
                 self._fail(error)
@@ -167,7 +156,7 @@ class PostgresConnection:
 
     @contextmanager
     def write(self, *, alone: bool = False) -> Iterator[None]:
-        with self._transaction("write", (_BEGIN_WRITE, _ALONE if alone else _SHARED), "COMMIT"):
+        with self._transaction("write", (_BEGIN_WRITE, _ALONE) if alone else (_BEGIN_WRITE,), "COMMIT"):
             yield
 
     @contextmanager
@@ -216,7 +205,7 @@ class PostgresConnection:
             if not sound:
                 raw.close()
             elif raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-                raw.execute("ROLLBACK")
+                self._exchange([("ROLLBACK", ())], None)
         except psycopg.Error:
             with suppress(psycopg.Error):
                 raw.close()
@@ -256,30 +245,22 @@ class PostgresConnection:
             return []
         try:
             try:
-                rows = self._exchange(self.raw, todo, then)
+                rows = self._exchange(todo, then)
             except psycopg.OperationalError:
                 # Lost while it was idle, most likely: nothing was done on it yet.
                 if self._began or sql == "COMMIT" or self._raw is None or not self._raw.closed:
                     raise
-                rows = self._exchange(self.raw, todo, then)
+                rows = self._exchange(todo, then)
         except psycopg.Error as error:
             self._fail(error)
         self._began = bool(self._mode)
         return rows
 
-    @staticmethod
-    def _exchange(
-        raw: psycopg.Connection[tuple[Any, ...]], todo: Sequence[tuple[str, Any]], then: str | None
-    ) -> list[tuple[Any, ...]]:
-        if len(todo) == 1 and then is None:
-            cursor = raw.execute(_translated(todo[0][0]), todo[0][1])
-        else:
-            with raw.pipeline():
-                for text, values in todo:
-                    cursor = raw.execute(_translated(text), values, prepare=True)
-                if then is not None:
-                    raw.execute(_translated(then))
-        return cursor.fetchall() if cursor.description else []
+    def _exchange(self, todo: Sequence[tuple[str, Any]], then: str | None) -> list[tuple[Any, ...]]:
+        assert self.raw  # connected
+        assert self._batches is not None
+        results = self._batches.exchange(todo if then is None else [*todo, (then, ())])
+        return results[len(todo) - 1]
 
     def _fail(self, error: psycopg.Error) -> NoReturn:
         raise for_people(error, self.where) from error

@@ -1,7 +1,8 @@
 """The tables, in SQLAlchemy Core. `migrations/` makes them; a test holds that both say the same.
 
-`events` is the log; on PostgreSQL each also bears its transaction's id (`xid`, see `postgresql.py`). All other tables are read models: kept in the append's transaction, rebuildable from `events`,
-compared with it by `ledger verify` — but for `vitals`, the newest raw reading of each machine, which is no evidence.
+`events` is the log; on PostgreSQL each also bears its transaction's id (`xid`, see `postgresql.py`). All other tables
+are read models: kept in the append's transaction, rebuildable from `events`, compared with it by `ledger verify` — but
+for `vitals`, the newest raw reading of each machine, which is no evidence.
 Times are integer microseconds UTC, costs dollars per hour, flags 0 or 1. `*_pos` is the position of an event.
 """
 

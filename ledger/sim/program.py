@@ -41,7 +41,7 @@ def _migrated() -> bytes:
         path = Path(folder) / "ledger.db"
         connection = SqliteConnection(path)
         try:
-            migrate(connection)
+            migrate(connection, str(path))
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             connection.close()

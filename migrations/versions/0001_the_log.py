@@ -54,6 +54,8 @@ _POSTGRESQL = (
             recorded_at := 0;
             RETURN;
         END IF;
+        -- Shared by every append, held alone by one that nobody may append beside.
+        PERFORM pg_advisory_xact_lock_shared(1818584167);
         PERFORM pg_advisory_lock(1818584168);
         PERFORM pg_current_xact_id();
         first := nextval('ledger_positions');
