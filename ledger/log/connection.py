@@ -6,7 +6,7 @@ is one small file (`sqlite.py`, `postgresql.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
@@ -57,6 +57,9 @@ class Connection(Protocol):
 
     def clock(self) -> int | None:
         """The server's clock, microseconds UTC; None where the database has none of its own."""
+
+    def wait(self, seconds: float, sleep: Callable[[float], None]) -> bool:
+        """Wait till another may have appended, `seconds` at most. Whether one may have: a hint, look now and then."""
 
     def share(self) -> None:
         """The database is known to be a ledger: many may work in it now."""

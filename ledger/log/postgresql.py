@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Final, NoReturn
@@ -108,7 +108,7 @@ class PostgresConnection:
         self._mode = ""  # of the transaction that is under way
         self._began = False  # whether the server knows of it
         self._cursors = 0
-        self._told = 0.0
+        self._told = self._lively = 0.0
         version = self.raw.info.server_version // 10000
         if version < OLDEST:
             self.close()
@@ -218,6 +218,21 @@ class PostgresConnection:
 
     def clock(self) -> int | None:
         return int(self.query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")[0][0])
+
+    def wait(self, seconds: float, sleep: Callable[[float], None]) -> bool:  # noqa: ARG002 - the server wakes us
+        try:
+            if self._listener is None or self._listener.closed:
+                self._listener = connect(self._url)
+                self._listener.execute(f"LISTEN {CHANNEL}")
+                return True  # what came before it listened is there to be seen
+            # A writer tells at most once in a moment: for a while after it told there may be more.
+            lively = time.monotonic() < self._lively
+            for _ in self._listener.notifies(timeout=_NOTIFY_SECONDS if lively else seconds, stop_after=1):
+                self._lively = time.monotonic() + 4 * _NOTIFY_SECONDS
+                return True
+            return lively
+        except psycopg.Error as error:
+            self._fail(error)
 
     def share(self) -> None:
         """A server is shared from the start."""

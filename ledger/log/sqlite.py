@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -40,6 +40,7 @@ class SqliteConnection:
     def __init__(self, path: str | Path, *, reads: bool = False) -> None:
         """`reads`: for reading alone, which is done even where nothing can be written."""
         self.where = str(path)
+        self._seen: list[tuple[Any, ...]] = []
         try:
             self.raw = _connect_to_read(self.where) if reads else connect(self.where)
         except sqlite3.Error as error:
@@ -99,6 +100,11 @@ class SqliteConnection:
 
     def clock(self) -> int | None:
         return None
+
+    def wait(self, seconds: float, sleep: Callable[[float], None]) -> bool:
+        sleep(seconds)
+        before, self._seen = self._seen, self.query("PRAGMA data_version")
+        return before != self._seen
 
     def share(self) -> None:
         """Readers beside a writer (WAL), for a file that is known to be a ledger: the mode stays in the file."""

@@ -11,12 +11,13 @@ fact as it is, for it is true on any version.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ledger import canonical
-from ledger.errors import Conflict, EventError, StorageError, Taken
+from ledger.errors import Conflict, EventError, StorageError, Taken, Unsure
 from ledger.events import COLUMNS, KINDS, LEDGER_STREAM, Draft, Event
 from ledger.log.connection import Connection
 from ledger.policy import Policy, lenient
@@ -29,6 +30,8 @@ SELECT = f"SELECT {', '.join(COLUMNS)} FROM events"
 _JUDGED = frozenset({"decisions", "oddities"})
 _TRIES = 20
 _JITTER = 50_000  # microseconds
+# How long a server is waited for that took the answer to a commit with it: a restart takes seconds.
+_ASKS, _ASK_SECONDS = 20, 0.5
 
 
 @dataclass(slots=True)
@@ -68,10 +71,24 @@ class Log:
         return [Event._make(row) for row in rows]
 
     def read_all(self, after: int = 0, until: int | None = None) -> Iterator[Event]:
-        """All events in position order after a position; `until` is the last `recorded_at` wanted."""
+        """All events that stand now, in position order after a position; `until` is the last `recorded_at` wanted.
+
+        To go on later from where one was, see `follow`.
+        """
         limit = "" if until is None else " AND recorded_at <= :until"
         rows = self.connection.stream(
             f"{SELECT} WHERE position > :after{limit} ORDER BY position", {"after": after, "until": until}
+        )
+        return map(Event._make, rows)
+
+    def follow(self, after: int = 0) -> Iterator[Event]:
+        """The events after a position in front of which none can appear any more, in position order.
+
+        One who goes on from the last that it was told misses none, whoever writes beside it. What `read_all` shows
+        may be told here a moment later: a transaction in front of it is still under way.
+        """
+        rows = self.connection.stream(
+            f"{SELECT} WHERE position > :after AND {self.connection.settled} ORDER BY position", {"after": after}
         )
         return map(Event._make, rows)
 
@@ -153,7 +170,7 @@ class Log:
             self._states.update(states)
             return stored
 
-        events = self._written(write).get(stream, [])
+        events = self._written(write, prepared).get(stream, [])
         if done is not None:
             return done
         self.hooks.after_commit(events)
@@ -181,7 +198,7 @@ class Log:
             self._states.update(states)
             return stored
 
-        stored = self._written(write)
+        stored = self._written(write, [row for _, _, rows in prepared for row in rows])
         for events in stored.values():
             self.hooks.after_commit(events)
         return Seen(stored, [stream for stream, _, _ in prepared if stream not in stored])
@@ -198,8 +215,13 @@ class Log:
             except Conflict:
                 continue
 
-    def _written(self, write: Callable[[], dict[str, list[Event]]]) -> dict[str, list[Event]]:
-        """What `write` stored. Where another process wrote first, it is asked again, with what stands by then."""
+    def _written(
+        self, write: Callable[[], dict[str, list[Event]]], rows: Sequence[Mapping[str, Any]]
+    ) -> dict[str, list[Event]]:
+        """What `write` stored of `rows`. Where another process wrote first, it is asked again, with what stands then.
+
+        Where the answer to the commit was lost, the log is asked: the events bear their ids.
+        """
         for left in reversed(range(_TRIES)):
             try:
                 return write()
@@ -207,6 +229,30 @@ class Log:
                 self._states.clear()
                 if not left:
                     raise StorageError(f"{taken}, {_TRIES} times; try again") from taken
+            except Unsure as unsure:
+                self._states.clear()
+                found = self._standing(rows, unsure)
+                if found:
+                    return found
+        raise AssertionError
+
+    def _standing(self, rows: Sequence[Mapping[str, Any]], unsure: Unsure) -> dict[str, list[Event]]:
+        """Those of `rows` that stand. Raises StorageError where the database cannot be asked."""
+        for left in reversed(range(_ASKS)):
+            try:
+                found: dict[str, list[Event]] = {}
+                # Alone: once the lost one has ended, one way or the other.
+                with self.connection.write(alone=True):
+                    for row in rows:
+                        for stored in self.connection.query(f"{SELECT} WHERE event_id = :id", {"id": row["event_id"]}):
+                            found.setdefault(row["stream"], []).append(Event._make(stored))
+                return found
+            except StorageError as error:
+                if not left:
+                    raise StorageError(
+                        f"{unsure}; whether it was recorded is not known: read before you go on"
+                    ) from error
+                time.sleep(_ASK_SECONDS)
         raise AssertionError
 
     def _prepare(self, stream: str, drafts: Sequence[Draft]) -> list[dict[str, Any]]:
