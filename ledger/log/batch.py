@@ -63,7 +63,7 @@ class Batches:
         conn.enter_pipeline_mode()
         for sql, params in statements:
             text, names = numbered(sql)
-            values = [params[name] for name in names] if names else params
+            values = [params[name] for name in names] if isinstance(params, dict) else params
             # The server infers the type of each from its place, but where an integer's place takes a fraction.
             types = (
                 tuple(_FLOAT if type(value) is float else 0 for value in values) if float in map(type, values) else ()

@@ -14,7 +14,7 @@ from ledger.log.store import Hooks, Log
 from ledger.policy import Policy
 from ledger.source import Source, uuid4
 
-__all__ = ["SCHEMA", "check_schema", "connect", "create_log", "display", "migrate", "on_server", "open_log"]
+__all__ = ["SCHEMA", "be_born", "check_schema", "connect", "create_log", "display", "migrate", "on_server", "open_log"]
 
 
 def on_server(url: str) -> bool:
@@ -93,14 +93,15 @@ def create_log(url: str, source: Source, policy: Policy, version: str, *, hooks:
         connection.share()
         log = Log(connection, source, hooks)
         log.keep_time()
-        _be_born(log, source, policy, version)
+        be_born(log, source, policy, version)
     except BaseException:
         connection.close()
         raise
     return log
 
 
-def _be_born(log: Log, source: Source, policy: Policy, version: str) -> None:
+def be_born(log: Log, source: Source, policy: Policy, version: str) -> None:
+    """Append LedgerCreated, where there is none yet: the ledger's id and first policy."""
     from ledger.errors import Conflict
 
     if log.state(LEDGER_STREAM).version:

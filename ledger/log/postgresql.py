@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Final, NoReturn
+from urllib.parse import urlencode
 
 from ledger.errors import LedgerError, SchemaError, StorageError, Taken, Unsure
 from ledger.log.connection import SCHEMA, Params, check_version
@@ -75,6 +76,12 @@ def _given(url: str) -> str:
         "tcp_user_timeout": "30000",
     }
     return conninfo.make_conninfo(bare, **{k: v for k, v in usual.items() if k not in conninfo.conninfo_to_dict(bare)})
+
+
+def beside(url: str, database: str) -> str:
+    """The URL of another database on the same server."""
+    parts = {**conninfo.conninfo_to_dict(_given(url)), "dbname": database}
+    return "postgresql://?" + urlencode({name: str(value) for name, value in parts.items()})
 
 
 def display(url: str) -> str:
@@ -304,6 +311,6 @@ def for_people(error: BaseException | None, where: str) -> LedgerError:
         return StorageError(f"{where}: {_SAID[state].format(text=text)}")
     if state == "42501":
         return StorageError(f"{where}: this user may not do that ({text}); `ledger db roles` prints what to grant")
-    if isinstance(error, psycopg.OperationalError):
+    if isinstance(error, psycopg.OperationalError) and (state is None or state[:2] in ("08", "57")):
         return StorageError(f"{where}: the server cannot be reached ({text}); see that it runs, then run it again")
     return StorageError(f"{where}: {text}")

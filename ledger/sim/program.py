@@ -17,7 +17,7 @@ from ledger.errors import LedgerError
 from ledger.events import Event, run_stream
 from ledger.importing import import_paths
 from ledger.invariants.audit import audit
-from ledger.log.open import create_log, migrate, open_log
+from ledger.log.open import be_born, create_log, migrate, open_log
 from ledger.log.sqlite import SqliteConnection
 from ledger.log.store import Hooks, Log
 from ledger.poller import manual
@@ -28,6 +28,7 @@ from ledger.projections.files import SidecarFolder
 from ledger.sim.proof import differences
 from ledger.sim.rehearse import Bench
 from ledger.sim.schema import Dispatch, Scenario
+from ledger.sim.scratch import scratch
 from ledger.sim.truths import Proof
 from ledger.source import Source
 
@@ -62,15 +63,22 @@ def _told(edges: Edges, command: Callable[[], int]) -> int:
 
 
 class TheLedger:
-    """One ledger in a folder, as `ledger.sim.rehearse.Ledger` asks for it."""
+    """One ledger in a folder, as `ledger.sim.rehearse.Ledger` asks for it; its database there, or on `server`."""
 
-    def __init__(self, folder: Path, source: Source, scenario: Scenario) -> None:
-        self.url = f"sqlite:///{folder / 'ledger.db'}"
+    def __init__(self, folder: Path, source: Source, scenario: Scenario, server: str | None = None) -> None:
         self.sidecars = folder / "handles"
         self.sidecars.mkdir(exist_ok=True)
         self.scenario = scenario
-        (folder / "ledger.db").write_bytes(_migrated())
-        self.log = create_log(self.url, source, scenario.policy, ledger.__version__)
+        self._scratch = scratch(server) if server is not None else None
+        if self._scratch is not None:
+            self.url = self._scratch.url
+            self._scratch.empty()
+            self.log = self._scratch.log(source)
+            be_born(self.log, source, scenario.policy, ledger.__version__)
+        else:
+            self.url = f"sqlite:///{folder / 'ledger.db'}"
+            (folder / "ledger.db").write_bytes(_migrated())
+            self.log = create_log(self.url, source, scenario.policy, ledger.__version__)
         self.ledger_id = self.log.ledger_id()
         self._opened: list[Log] = []
         self._folder = SidecarFolder(self.sidecars)
@@ -85,9 +93,12 @@ class TheLedger:
             bench.hooks.after_event(*(event.type for event in events))
 
         hooks = Hooks(before_append=bench.hooks.before_append, after_commit=committed)
-        log = open_log(self.url, bench.source, hooks=hooks)
-        log.connection.execute("PRAGMA synchronous=OFF")  # deaths here are simulated: nothing is lost with the power
-        self._opened.append(log)
+        if self._scratch is not None:
+            log = self._scratch.log(bench.source, hooks)
+        else:
+            log = open_log(self.url, bench.source, hooks=hooks)
+            log.connection.execute("PRAGMA synchronous=OFF")  # deaths here are simulated: nothing is lost
+            self._opened.append(log)
         clouds: Sequence[Cloud] = bench.clouds
         accounts = {cloud.backend: cloud.account for cloud in clouds}
         return Edges(
@@ -173,14 +184,17 @@ class TheLedger:
 
     def close(self) -> None:
         """Let go of every connection."""
-        for log in (*self._opened, self.log):
-            log.connection.close()
+        if self._scratch is None:
+            for log in (*self._opened, self.log):
+                log.connection.close()
 
 
 @dataclass(frozen=True, slots=True)
 class TheProgram:
-    """Makes a ledger for a rehearsal."""
+    """Makes a ledger for a rehearsal: in its folder, or, with the URL of a PostgreSQL server, in a database there."""
+
+    server: str | None = None
 
     def open(self, folder: Path, source: Source, scenario: Scenario) -> TheLedger:
         """A ledger in an empty folder, under the scenario's policy and zones."""
-        return TheLedger(folder, source, scenario)
+        return TheLedger(folder, source, scenario, self.server)

@@ -152,6 +152,11 @@ def break_off(log: Log, server: Databases) -> None:
         raw.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
 
 
+def broken(log: Log, server: Databases) -> None:
+    log.connection.query("SELECT 1")
+    break_off(log, server)
+
+
 def test_a_connection_lost_between_two_appends_is_made_anew(log: Log, server: Databases) -> None:
     write(log, START)
     break_off(log, server)
@@ -163,7 +168,7 @@ def test_a_connection_lost_between_two_appends_is_made_anew(log: Log, server: Da
 def test_a_connection_lost_in_the_middle_is_one_line_and_nothing_stands(log: Log, server: Databases) -> None:
     write(log, START)
     with pytest.raises(StorageError, match="cannot be reached") as raised:
-        log.append(RUN, 3, [observed(30)], only_if=lambda: (log.connection.query("SELECT 1"), break_off(log, server)))
+        log.append(RUN, 3, [observed(30)], only_if=lambda: broken(log, server))
     assert "\n" not in str(raised.value)
     assert log.state(RUN).version == 3
     assert log.append(RUN, 3, [observed(30)])
