@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from ledger.log.open import open_log
 from ledger.log.store import Log
-from tests.server import GIVEN, Databases, Server
+from tests.server import GIVEN, Databases, Server, databases
 from tests.support import FakeSource, ledger_at
 
 # `ci` is the default, so that scripts/test says the same everywhere; HYPOTHESIS_PROFILE=explore searches for more.
@@ -52,6 +52,20 @@ def servers() -> Iterator[dict[int, Databases]]:
     for server in started.values():
         if isinstance(server, Server):
             server.stop()
+
+
+@pytest.fixture(scope="session")
+def server(servers: dict[int, Databases]) -> Databases:
+    """The newest PostgreSQL server, or the one that was named."""
+    return servers[databases()[0]]
+
+
+@pytest.fixture
+def empty(server: Databases) -> Iterator[str]:
+    """The URL of an empty database on it."""
+    name = server.make()
+    yield server.url(name)
+    server.drop(name)
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ class Databases:
     def __init__(self, admin: str) -> None:
         self.admin = admin
         self._count = 0
-        self._tag = f"t{os.getpid()}"
+        self.tag = f"t{os.getpid()}"
 
     def url(self, database: str, **more: str) -> str:
         """The URL of a database on this server."""
@@ -64,7 +64,7 @@ class Databases:
 
     def template(self) -> str:
         """The name of a database with a ledger that was just born, made at the first call."""
-        name = f"{self._tag}_{TEMPLATE}"
+        name = f"{self.tag}_{TEMPLATE}"
         with psycopg.connect(self.admin, autocommit=True) as raw:
             if raw.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
                 raw.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
@@ -74,7 +74,7 @@ class Databases:
     def make(self, template: str = "template0") -> str:
         """A new database; its name."""
         self._count += 1
-        name = f"{self._tag}_{self._count}"
+        name = f"{self.tag}_{self._count}"
         self.run(
             sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(
                 sql.Identifier(name), sql.Identifier(template)

@@ -13,7 +13,7 @@ from ledger.sim.rehearse import rehearse
 from ledger.sim.scenario import load
 from ledger.sim.scratch import scratch
 from ledger.sim.search import search
-from tests.server import Databases, databases
+from tests.server import Databases
 from tests.test_scenarios import FILES, _name, outcome
 
 RANDOM = 200
@@ -21,8 +21,8 @@ PART = 50
 
 
 @pytest.fixture(scope="session")
-def admin(servers: dict[int, Databases]) -> Iterator[str]:
-    url = servers[databases()[0]].url("postgres")
+def admin(server: Databases) -> Iterator[str]:
+    url = server.url("postgres")
     yield url
     scratch(url).drop()
 
@@ -45,6 +45,6 @@ def told(events: Any) -> list[tuple[Any, ...]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(RANDOM // PART))
 def test_random_scenarios_hold_the_truths(seed: int, admin: str) -> None:
-    report = search(PART, 1000 + seed, twice=10, server=admin)
+    report = search(PART, 1000 + seed, twice=PART, server=admin)
     assert [str(failure) for failure in report.failures] == []
     assert report.events > 10 * PART

@@ -59,10 +59,12 @@ def init(call: Call, directory: Path) -> None:
         "upgrade": Entry("ledger.cli.setup", "Bring the database to this version's schema."),
         "current": Entry("ledger.cli.setup", "Which schema it has, and which this version knows."),
         "check": Entry("ledger.cli.setup", "Whether it is at this version's schema."),
+        "copy": Entry("ledger.cli.server", "Copy a ledger from its file to a PostgreSQL server."),
+        "roles": Entry("ledger.cli.server", "The SQL for a team's roles on PostgreSQL."),
     },
 )
 def db() -> None:
-    """Migrations of the database.
+    """Migrations of the database; a ledger's move to a server.
 
     \b
     Examples:

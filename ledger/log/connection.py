@@ -64,6 +64,9 @@ class Connection(Protocol):
     def share(self) -> None:
         """The database is known to be a ledger: many may work in it now."""
 
+    def moved(self) -> str:
+        """One line on where the ledger went that was here; "" where it is here."""
+
     def schema_version(self) -> int:
         """The number of the newest migration applied; 0 where there is none."""
 

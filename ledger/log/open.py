@@ -75,6 +75,8 @@ def open_log(url: str, source: Source, *, hooks: Hooks | None = None, write: boo
         connection.share()
         log = Log(connection, source, hooks)
         log.keep_time()
+        if write and (words := connection.moved()):
+            raise StorageError(f"{connection.where}: {words}")
     except BaseException:
         connection.close()
         raise

@@ -47,7 +47,7 @@ OLDEST: Final = 14  # a server's major version: 13 is the first with the functio
 APPENDING: Final = 0x6C656467  # every append holds this advisory lock shared; one that is alone, alone
 CHANNEL: Final = "ledger_events"
 _BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ"  # not READ ONLY: an audit has a temporary table
 _ALONE = f"SELECT pg_advisory_xact_lock({APPENDING})"
 _SESSION = f"""SELECT set_config('lock_timeout', '{LOCK_SECONDS}s', false), set_config('client_min_messages', 'warning',
     false), CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false)
@@ -244,8 +244,16 @@ class PostgresConnection:
     def share(self) -> None:
         """A server is shared from the start."""
 
+    def moved(self) -> str:
+        return ""
+
     def schema_version(self) -> int:
-        if self.query("SELECT to_regclass('alembic_version')") == [(None,)]:
+        known, copying = self.query("SELECT to_regclass('alembic_version'), to_regclass('ledger_copy')")[0]
+        if copying is not None:
+            raise SchemaError(
+                f"{self.where}: a ledger is being copied here; run `ledger db copy` again if that broke off"
+            )
+        if known is None:
             return 0
         rows = self.query("SELECT version_num FROM alembic_version")
         return int(rows[0][0]) if rows else 0

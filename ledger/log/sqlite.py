@@ -13,6 +13,8 @@ from ledger.errors import LedgerError, SchemaError, StorageError
 from ledger.log.connection import Params, check_version
 
 BUSY_SECONDS = 30.0
+# The trigger that refuses every append to a ledger which went elsewhere, and begins its message.
+MOVED = "ledger_moved"
 
 
 def connect(path: str, *, at_rest: bool = False) -> sqlite3.Connection:
@@ -114,6 +116,10 @@ class SqliteConnection:
             with suppress(sqlite3.OperationalError):
                 self.raw.execute("PRAGMA journal_mode=WAL")
 
+    def moved(self) -> str:
+        rows = self.query("SELECT sql FROM sqlite_master WHERE type = 'trigger' AND name = :name", {"name": MOVED})
+        return rows[0][0].split(f"{MOVED}: ", 1)[1].rsplit("')", 1)[0].replace("''", "'") if rows else ""
+
     def schema_version(self) -> int:
         return int(self.query("PRAGMA user_version")[0][0])
 
@@ -157,6 +163,8 @@ def _not_empty(name: str) -> bool:
 def for_people(error: BaseException | None, where: str) -> LedgerError:
     """A driver's error as one line that says what, where and what to do."""
     text = str(error)
+    if text.startswith(f"{MOVED}: "):
+        return StorageError(f"{where}: {text.removeprefix(f'{MOVED}: ')}")
     if "not a database" in text or "malformed" in text:
         return SchemaError(f"{where} is not a ledger database ({text}); name another with --db, or restore a copy")
     if "locked" in text or "busy" in text:

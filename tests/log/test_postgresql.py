@@ -15,10 +15,12 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import NullPool
 
 from ledger.errors import SchemaError, StorageError
+from ledger.invariants.audit import audit
 from ledger.log import postgresql
 from ledger.log.integrity import verify
 from ledger.log.open import create_log, open_log
 from ledger.log.postgresql import PostgresConnection, display
+from ledger.log.roles import roles_sql
 from ledger.log.schema import metadata
 from ledger.log.store import Log
 from ledger.policy import Policy
@@ -27,7 +29,7 @@ from tests.log import processes
 from tests.log.contract import START, LogContract, spawned, until
 from tests.log.test_schema import described
 from tests.server import Databases, databases
-from tests.support import RUN, FakeSource, observed, opened, write
+from tests.support import RUN, FakeSource, cancelled, observed, opened, us, write
 
 OTHER = "issue-1418"
 
@@ -47,11 +49,6 @@ class TestPostgresql(LogContract):
 
     def pretend_schema(self, log: Log, version: int) -> None:
         log.connection.execute(f"UPDATE alembic_version SET version_num = '{version:04}'")
-
-
-@pytest.fixture
-def server(servers: dict[int, Databases]) -> Databases:
-    return servers[databases()[0]]
 
 
 @pytest.fixture
@@ -270,3 +267,52 @@ def test_processes_that_make_one_ledger_at_the_same_moment_make_one(server: Data
     assert len(set(ids)) == 1
     assert len(ids[0]) == 36
     server.drop(name)
+
+
+# roles
+
+
+def test_a_poller_s_role_appends_and_can_change_nothing(server: Databases, url: str, log: Log) -> None:
+    poller, reader = f"{server.tag}_poller", f"{server.tag}_reader"
+    with psycopg.connect(url, autocommit=True) as raw:
+        for _ in range(2):  # once more does no harm
+            raw.execute(roles_sql(poller, reader).encode())
+        for role in (poller, reader):
+            raw.execute(f"CREATE USER {role}_user IN ROLE {role}".encode())
+    try:
+        polls = open_log(server.url(database_of(url), user=f"{poller}_user"), FakeSource(seed=2), write=True)
+        write(polls, [*START, cancelled(30)])
+        polls.append(RUN, 4, [observed(40)], only_if=lambda: None)
+        reads = open_log(server.url(database_of(url), user=f"{reader}_user"), FakeSource(seed=3))
+        for seen in (polls, reads):
+            assert verify(seen, projections=True) == []
+            assert audit(seen, us(50)) == audit(log, us(50))
+            assert list(seen.follow())
+        forbidden = [
+            "UPDATE events SET payload = '{}'",
+            "DELETE FROM events",
+            "TRUNCATE events",
+            "ALTER TABLE events DISABLE TRIGGER USER",
+            "SELECT setval('ledger_positions', 1)",
+            "SELECT setval('ledger_clock', 1)",
+            "UPDATE alembic_version SET version_num = '0000'",
+            "DROP TABLE events",
+        ]
+        for sql in forbidden:
+            for seen in (polls, reads):
+                with pytest.raises(StorageError, match=r"this user may not do that .*; `ledger db roles`"):
+                    seen.connection.execute(sql)
+        with pytest.raises(StorageError, match="this user may not do that"):
+            reads.append(RUN, reads.state(RUN).version, [observed(50)])
+        assert verify(log, projections=True) == []
+        for seen in (polls, reads):
+            seen.connection.close()
+    finally:
+        with psycopg.connect(url, autocommit=True) as raw:
+            for role in (f"{poller}_user", f"{reader}_user", poller, reader):
+                raw.execute(f"DROP OWNED BY {role}".encode())
+                raw.execute(f"DROP ROLE {role}".encode())
+
+
+def database_of(url: str) -> str:
+    return str(psycopg.conninfo.conninfo_to_dict(url)["dbname"])
