@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from ledger import canonical
 from ledger.errors import Conflict, EventError
 from ledger.events import COLUMNS, KINDS, Draft, Event
-from ledger.log.connection import Connection
+from ledger.log.connection import Connection, Params
 from ledger.policy import Policy, lenient
 from ledger.projections.tables import Rows, changed, rows_of
 from ledger.source import Source, uuid7
@@ -27,6 +29,10 @@ from ledger.state.model import Run, State
 
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM events"
 _JUDGED = frozenset({"decisions", "oddities"})
+_STREAM = f"{SELECT} WHERE stream = :stream AND version > :after ORDER BY version"
+_NEWS = f"{SELECT} WHERE position > :after ORDER BY position"
+_ACTIVE = "SELECT stream FROM runs WHERE active = 1 ORDER BY stream"
+POLICY = "SELECT policy FROM policies ORDER BY position DESC LIMIT 1"
 
 
 @dataclass(slots=True)
@@ -53,17 +59,17 @@ class Log:
         self.source = source
         self.hooks = hooks or Hooks()
         self._states: dict[str, State] = {}
+        self._head: int | None = None  # every state in `_states` is at least as new as this position
+        self._still = False  # nothing that is read can change now
+        self._rows: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}  # what was asked at `_rows_at`
+        self._rows_at = -1
         self._id: str | None = None
 
     # reading
 
     def read(self, stream: str, after: int = 0) -> list[Event]:
         """The events of one stream after a version, in order."""
-        rows = self.connection.query(
-            f"{SELECT} WHERE stream = :stream AND version > :after ORDER BY version",
-            {"stream": stream, "after": after},
-        )
-        return [Event._make(row) for row in rows]
+        return [Event._make(row) for row in self.connection.query(_STREAM, {"stream": stream, "after": after})]
 
     def read_all(self, after: int = 0, until: int | None = None) -> Iterator[Event]:
         """All events in position order after a position; `until` is the last `recorded_at` wanted."""
@@ -73,15 +79,58 @@ class Log:
         )
         return map(Event._make, rows)
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """What is read within is the log of one moment, asked for its news once. Nothing is appended within."""
+        if self._still:
+            yield
+            return
+        with self.connection.read():
+            self.head()
+            self._still = True
+            try:
+                yield
+            finally:
+                self._still = False
+
+    def head(self) -> int:
+        """The position of the newest event; 0 where there is none. The states that were read are brought up to it."""
+        if self._head is None:
+            self._head = self.connection.query("SELECT max(position) FROM events")[0][0] or 0
+        elif not self._still:
+            news: dict[str, list[Event]] = {}
+            for row in self.connection.query(_NEWS, {"after": self._head}):
+                event = Event._make(row)
+                self._head = event.position
+                news.setdefault(event.stream, []).append(event)
+            for stream in news.keys() & self._states.keys():
+                state = self._states[stream]
+                if later := [event for event in news[stream] if event.version > state.version]:
+                    self._states[stream] = fold(later, state)
+        return self._head
+
+    def asked(self, sql: str, params: Params = {}) -> list[tuple[Any, ...]]:  # noqa: B006 - never changed
+        """The rows of a query on the read models. They change with the log alone, so it is asked again once that has
+        moved on. Not for a write transaction."""
+        head, key = self.head(), (sql, *params.values())
+        if head != self._rows_at:
+            self._rows, self._rows_at = {}, head
+        rows = self._rows.get(key)
+        if rows is None:
+            rows = self._rows[key] = self.connection.query(sql, params)
+        return rows
+
     def state(self, stream: str) -> State:
         """The stream's state now. It belongs to the log: read it, do not change it."""
+        self.head()
+        return self._state(stream)
+
+    def _state(self, stream: str) -> State:
         state = self._states.get(stream)
         if state is None:
-            state = new_state(stream)
-        news = self.read(stream, state.version)
-        if news or stream not in self._states:
-            state = fold(news, state)
-            self._states[stream] = state
+            state = self._states[stream] = new_state(stream)
+            for event in self.read(stream):
+                advance(state, event)
         return state
 
     def run(self, stream: str) -> Run:
@@ -92,8 +141,7 @@ class Log:
 
     def policy(self) -> Policy:
         """The policy in force, as the log has it; the defaults where it has none."""
-        rows = self.connection.query("SELECT policy FROM policies ORDER BY position DESC LIMIT 1")
-        return lenient(json.loads(rows[0][0])) if rows else Policy()
+        return policy_of(self.connection.query(POLICY))
 
     def ledger_id(self) -> str:
         """The id that was born with the database; "" before its first event."""
@@ -104,7 +152,7 @@ class Log:
 
     def active_streams(self) -> list[str]:
         """The streams of all active runs, in order."""
-        return [row[0] for row in self.connection.query("SELECT stream FROM runs WHERE active = 1 ORDER BY stream")]
+        return [row[0] for row in self.asked(_ACTIVE)]
 
     # appending
 
@@ -131,7 +179,7 @@ class Log:
             if only_if is not None:
                 only_if()
             stored, states = self._store([(stream, expected_version, prepared)], strict=True)
-        self._states.update(states)
+        self._stored(stored, states)
         events = stored.get(stream, [])
         self.hooks.after_commit(events)
         return events
@@ -153,7 +201,7 @@ class Log:
         self.hooks.before_append()
         with self.connection.write():
             stored, states = self._store(prepared, strict=False)
-        self._states.update(states)
+        self._stored(stored, states)
         for events in stored.values():
             self.hooks.after_commit(events)
         return Seen(stored, [stream for stream, _, _ in prepared if stream not in stored])
@@ -217,8 +265,9 @@ class Log:
         stored: dict[str, list[Event]] = {}
         states: dict[str, State] = {}
         rows: Rows = {}
+        self.head()
         for stream, expected, prepared in batches:
-            state = states.get(stream) or self.state(stream)
+            state = states.get(stream) or self._state(stream)
             if state.version != expected:
                 if strict:
                     raise Conflict(stream, expected, state.version)
@@ -238,6 +287,11 @@ class Log:
         self._insert([event for events in stored.values() for event in events], rows, first)
         return stored, states
 
+    def _stored(self, stored: Mapping[str, Sequence[Event]], states: Mapping[str, State]) -> None:
+        """What was committed is known: it was stored right behind what `_store` had asked for."""
+        self._states.update(states)
+        self._head = max((events[-1].position for events in stored.values() if events), default=self._head)
+
     def _insert(self, events: Sequence[Event], rows: Rows, first: int) -> None:
         from ledger.invariants.conduct import judge
         from ledger.log import statements
@@ -248,6 +302,16 @@ class Log:
             judged = judge(self.connection, first, self.policy())
             if judged:
                 self.connection.execute_many(statements.upsert("breaches"), judged)
+
+
+def policy_of(rows: Sequence[tuple[Any, ...]]) -> Policy:
+    """The policy that these rows of `policies` record, the first of them; the defaults where there is none."""
+    return _policy(rows[0][0]) if rows else Policy()
+
+
+@lru_cache(maxsize=64)
+def _policy(text: str) -> Policy:
+    return lenient(json.loads(text))
 
 
 def _event(row: Mapping[str, Any], position: int, version: int, recorded_at: int, head: str) -> Event:

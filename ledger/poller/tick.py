@@ -18,6 +18,7 @@ from ledger.decide.view import micros
 from ledger.edges import Edges
 from ledger.errors import Conflict, StorageError
 from ledger.events import Draft, account_stream, is_run, parse_marker
+from ledger.log.store import POLICY, policy_of
 from ledger.policy import Policy
 from ledger.poller import host_keys
 from ledger.poller.act import act
@@ -70,8 +71,8 @@ class Tick:
     def view(self, stream: str, **rest: Any) -> View:
         """What a decision on one run may see now."""
         rest.setdefault("call_deadline", micros(self.policy.tick_deadline_seconds))
-        return replace(
-            self.observation.view(stream),
+        return self.observation.view(
+            stream,
             now=self.now(),
             ledger_id=self.edges.log.ledger_id(),
             holder=self.edges.holder,
@@ -88,12 +89,13 @@ class Tick:
 
 def policy_in_force(edges: Edges) -> Policy:
     """The settings' policy; whether the ledger is paused stands in the log."""
-    return replace(edges.policy, paused=edges.log.policy().paused)
+    paused = policy_of(edges.log.asked(POLICY)).paused
+    return edges.policy if edges.policy.paused == paused else replace(edges.policy, paused=paused)
 
 
 def usd_per_hour(edges: Edges) -> float:
     """What all billed machines cost together, as far as their cost is known."""
-    rows = edges.log.connection.query(
+    rows = edges.log.asked(
         "SELECT coalesce(sum(cost_per_hour), 0) FROM machines"
         " WHERE gone_at IS NULL AND billed_since IS NOT NULL AND billed_until IS NULL"
     )
@@ -106,17 +108,19 @@ def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = 
     began = edges.source.steady()
     frame = Tick(edges, policy, began + policy.tick_deadline_seconds, Observation(at=edges.source.now()))
     frame.observation = read_lists(edges, frame.left() / 2)
-    polled = _streams(edges, frame.observation, streams)
     report = Report(unread=unread(frame.observation))
-    runs = _runs(edges, polled, report)
+    with edges.log.at_once():
+        polled = _streams(edges, frame.observation, streams)
+        runs = _runs(edges, polled, report)
     host_keys.learn(edges, runs)
     read_details(edges, frame.observation, runs, frame.left() / 2)
     mind_the_clock(frame)
     if not dry_run:
         record(frame, runs)
-    mind_the_markers(frame)
-    runs = _runs(edges, polled, report)
-    _mind_the_teardowns(frame, runs)
+    with edges.log.at_once():
+        mind_the_markers(frame)
+        runs = _runs(edges, polled, report)
+        _mind_the_teardowns(frame, runs)
     reasons: dict[str, list[str]] = {}
     for run in runs:
         if dry_run:
@@ -130,12 +134,13 @@ def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = 
     if dry_run:
         return report
     _project(edges)
-    for stream in polled:
-        if stream in report.failed:
-            continue
-        run = edges.log.run(stream)
-        if run.version and (run.active or reasons.get(stream)):
-            report.lines[stream] = tick_line(run, frame.view(stream))
+    with edges.log.at_once():
+        for stream in polled:
+            if stream in report.failed:
+                continue
+            run = edges.log.run(stream)
+            if run.version and (run.active or reasons.get(stream)):
+                report.lines[stream] = tick_line(run, frame.view(stream))
     return report
 
 
@@ -168,9 +173,7 @@ def _streams(edges: Edges, observation: Observation, named: Sequence[str] | None
     for stream in (*observation.marked, *observation.named):
         if is_run(stream):
             found.setdefault(stream)
-    open_orphans = edges.log.connection.query(
-        "SELECT DISTINCT stream FROM machines WHERE gone_at IS NULL AND claim = 'orphan'"
-    )
+    open_orphans = edges.log.asked("SELECT DISTINCT stream FROM machines WHERE gone_at IS NULL AND claim = 'orphan'")
     found.update(dict.fromkeys(row[0] for row in open_orphans if is_run(row[0])))
     return sorted(found)
 
@@ -227,13 +230,13 @@ _INTENT = "SELECT 1 FROM intents WHERE stream = :stream AND attempt = :attempt A
 
 def mind_the_markers(frame: Tick) -> None:
     """A machine with a marker of ours that the log does not know: the log is older than the world, so nothing ends."""
-    connection = frame.edges.log.connection
-    for machine, _, text, position in connection.query(_STRANGE):
+    log = frame.edges.log
+    for machine, _, text, position in log.asked(_STRANGE):
         marker = parse_marker(text)
-        if marker is None or marker.ledger != frame.edges.log.ledger_id():
+        if marker is None or marker.ledger != log.ledger_id():
             continue
         known = {"stream": marker.stream, "attempt": marker.attempt, "attempt_try": marker.attempt_try}
-        if connection.query(_INTENT, known):
+        if log.asked(_INTENT, known):
             continue
         frame.may_end = False
         frame.edges.say(
@@ -281,9 +284,10 @@ def record(frame: Tick, runs: Sequence[Run]) -> None:
             frame, state, key, answer, runs
         )
     batches = []
-    for stream, make in makers.items():
-        state = log.state(stream)
-        batches.append((stream, state.version, make(state)))
+    with log.at_once():
+        for stream, make in makers.items():
+            state = log.state(stream)
+            batches.append((stream, state.version, make(state)))
     for stream in log.append_seen(batches).moved:
         log.append_facts(stream, makers[stream])
 
