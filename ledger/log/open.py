@@ -65,14 +65,15 @@ def create_log(url: str, source: Source, policy: Policy, version: str, *, hooks:
         check_schema(connection)
         connection.share()
         log = Log(connection, source, hooks)
-        _be_born(log, source, policy, version)
+        be_born(log, source, policy, version)
     except BaseException:
         connection.close()
         raise
     return log
 
 
-def _be_born(log: Log, source: Source, policy: Policy, version: str) -> None:
+def be_born(log: Log, source: Source, policy: Policy, version: str) -> None:
+    """Append the first event of a new log, with which its id is born; nothing where it has one."""
     from ledger.errors import Conflict
 
     if log.state(LEDGER_STREAM).version:

@@ -42,6 +42,13 @@ class SqliteConnection:
         except sqlite3.Error as error:
             self._fail(error)
 
+    @classmethod
+    def of(cls, raw: sqlite3.Connection, where: str) -> SqliteConnection:
+        """The port on a raw connection that is open already, in explicit transactions."""
+        made = cls.__new__(cls)
+        made.raw, made.where = raw, where
+        return made
+
     def query(self, sql: str, params: Params = {}) -> list[tuple[Any, ...]]:  # noqa: B006 - never changed
         try:
             return self.raw.execute(sql, params).fetchall()

@@ -21,12 +21,20 @@ _BATCH = 5000
 def in_memory() -> SqliteConnection:
     """An empty ledger in memory, every table of the schema in it."""
     connection = SqliteConnection(":memory:")
-    for statement in _ddl():
-        connection.execute(statement)
+    connection.raw.deserialize(_empty())
     return connection
 
 
 @lru_cache(maxsize=1)
+def _empty() -> bytes:
+    connection = SqliteConnection(":memory:")
+    for statement in _ddl():
+        connection.execute(statement)
+    made: bytes = connection.raw.serialize()
+    connection.close()
+    return made
+
+
 def _ddl() -> tuple[str, ...]:
     from sqlalchemy.dialects import sqlite
     from sqlalchemy.schema import CreateIndex, CreateTable

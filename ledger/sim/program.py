@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import sqlite3
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ from ledger.errors import LedgerError
 from ledger.events import Event, run_stream
 from ledger.importing import import_paths
 from ledger.invariants.audit import audit
-from ledger.log.open import create_log, migrate, open_log
+from ledger.log.open import be_born, create_log, migrate, open_log
 from ledger.log.sqlite import SqliteConnection
 from ledger.log.store import Hooks, Log
 from ledger.poller import manual
@@ -32,6 +35,7 @@ from ledger.sim.truths import Proof
 from ledger.source import Source
 
 GCP_ACCOUNT = "example-gpu-project"
+_numbers = itertools.count()
 
 
 @cache
@@ -46,6 +50,51 @@ def _migrated() -> bytes:
         finally:
             connection.close()
         return path.read_bytes()
+
+
+class _OnDisk:
+    """The database as a file in the rehearsal's folder, as users have it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._url = f"sqlite:///{folder / 'ledger.db'}"
+        (folder / "ledger.db").write_bytes(_migrated())
+
+    def create(self, source: Source, scenario: Scenario) -> Log:
+        return create_log(self._url, source, scenario.policy, ledger.__version__)
+
+    def open(self, source: Source, hooks: Hooks) -> Log:
+        log = open_log(self._url, source, hooks=hooks)
+        log.connection.execute("PRAGMA synchronous=OFF")  # deaths here are simulated: nothing is lost with the power
+        return log
+
+
+class _InMemory:
+    """The same database in memory, which every process of the rehearsal opens by its name: no system calls."""
+
+    def __init__(self) -> None:
+        self._name = f"file:/rehearsal-{os.getpid()}-{next(_numbers)}?vfs=memdb"
+
+    def create(self, source: Source, scenario: Scenario) -> Log:
+        connection = self._connect()
+        _template().backup(connection.raw)
+        log = Log(connection, source)
+        be_born(log, source, scenario.policy, ledger.__version__)
+        return log
+
+    def open(self, source: Source, hooks: Hooks) -> Log:
+        return Log(self._connect(), source, hooks)
+
+    def _connect(self) -> SqliteConnection:
+        raw = sqlite3.connect(self._name, uri=True, isolation_level=None, cached_statements=256)
+        raw.execute("PRAGMA journal_mode=MEMORY")
+        return SqliteConnection.of(raw, self._name)
+
+
+@cache
+def _template() -> sqlite3.Connection:
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    made.deserialize(_migrated())
+    return made
 
 
 def _done(_: object) -> int:
@@ -64,13 +113,12 @@ def _told(edges: Edges, command: Callable[[], int]) -> int:
 class TheLedger:
     """One ledger in a folder, as `ledger.sim.rehearse.Ledger` asks for it."""
 
-    def __init__(self, folder: Path, source: Source, scenario: Scenario) -> None:
-        self.url = f"sqlite:///{folder / 'ledger.db'}"
+    def __init__(self, folder: Path, source: Source, scenario: Scenario, *, in_memory: bool = False) -> None:
+        self._database = _InMemory() if in_memory else _OnDisk(folder)
         self.sidecars = folder / "handles"
         self.sidecars.mkdir(exist_ok=True)
         self.scenario = scenario
-        (folder / "ledger.db").write_bytes(_migrated())
-        self.log = create_log(self.url, source, scenario.policy, ledger.__version__)
+        self.log = self._database.create(source, scenario)
         self.ledger_id = self.log.ledger_id()
         self._opened: list[Log] = []
         self._folder = SidecarFolder(self.sidecars)
@@ -85,8 +133,7 @@ class TheLedger:
             bench.hooks.after_event(*(event.type for event in events))
 
         hooks = Hooks(before_append=bench.hooks.before_append, after_commit=committed)
-        log = open_log(self.url, bench.source, hooks=hooks)
-        log.connection.execute("PRAGMA synchronous=OFF")  # deaths here are simulated: nothing is lost with the power
+        log = self._database.open(bench.source, hooks)
         self._opened.append(log)
         clouds: Sequence[Cloud] = bench.clouds
         accounts = {cloud.backend: cloud.account for cloud in clouds}
@@ -179,8 +226,10 @@ class TheLedger:
 
 @dataclass(frozen=True, slots=True)
 class TheProgram:
-    """Makes a ledger for a rehearsal."""
+    """Makes a ledger for a rehearsal. `in_memory`: its database leaves nothing to look into; the handle files do."""
+
+    in_memory: bool = False
 
     def open(self, folder: Path, source: Source, scenario: Scenario) -> TheLedger:
         """A ledger in an empty folder, under the scenario's policy and zones."""
-        return TheLedger(folder, source, scenario)
+        return TheLedger(folder, source, scenario, in_memory=self.in_memory)
