@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -30,6 +30,7 @@ from ledger.state.model import Run, State
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM events"
 _JUDGED = frozenset({"decisions", "oddities"})
 _STREAM = f"{SELECT} WHERE stream = :stream AND version > :after ORDER BY version"
+_HEAD = "SELECT max(position) FROM events"
 _NEWS = f"{SELECT} WHERE position > :after ORDER BY position"
 _ACTIVE = "SELECT stream FROM runs WHERE active = 1 ORDER BY stream"
 POLICY = "SELECT policy FROM policies ORDER BY position DESC LIMIT 1"
@@ -79,12 +80,12 @@ class Log:
         )
         return map(Event._make, rows)
 
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
+    def at_once(self) -> AbstractContextManager[None]:
         """What is read within is the log of one moment, asked for its news once. Nothing is appended within."""
-        if self._still:
-            yield
-            return
+        return nullcontext() if self._still else self._at_once()
+
+    @contextmanager
+    def _at_once(self) -> Iterator[None]:
         with self.connection.read():
             self.head()
             self._still = True
@@ -95,19 +96,25 @@ class Log:
 
     def head(self) -> int:
         """The position of the newest event; 0 where there is none. The states that were read are brought up to it."""
+        if self._still and self._head is not None:
+            return self._head
+        newest = self.connection.query(_HEAD)[0][0] or 0
         if self._head is None:
-            self._head = self.connection.query("SELECT max(position) FROM events")[0][0] or 0
-        elif not self._still:
-            news: dict[str, list[Event]] = {}
-            for row in self.connection.query(_NEWS, {"after": self._head}):
-                event = Event._make(row)
-                self._head = event.position
-                news.setdefault(event.stream, []).append(event)
-            for stream in news.keys() & self._states.keys():
-                state = self._states[stream]
-                if later := [event for event in news[stream] if event.version > state.version]:
-                    self._states[stream] = fold(later, state)
+            self._head = newest
+        elif newest > self._head:
+            self._catch_up(self._head)
         return self._head
+
+    def _catch_up(self, after: int) -> None:
+        news: dict[str, list[Event]] = {}
+        for row in self.connection.query(_NEWS, {"after": after}):
+            event = Event._make(row)
+            self._head = event.position
+            news.setdefault(event.stream, []).append(event)
+        for stream in news.keys() & self._states.keys():
+            state = self._states[stream]
+            if later := [event for event in news[stream] if event.version > state.version]:
+                self._states[stream] = fold(later, state)
 
     def asked(self, sql: str, params: Params = {}) -> list[tuple[Any, ...]]:  # noqa: B006 - never changed
         """The rows of a query on the read models. They change with the log alone, so it is asked again once that has

@@ -59,6 +59,7 @@ class Tick:
     unbelievable: bool = False  # this clock may be far off, and no cloud says the time: nothing can be dated
     clock_error: int = 0  # what this clock is ahead of the clouds', where that is too much to be believed
     call_cap: float = float("inf")  # seconds that one call may take at most
+    _views: dict[str, tuple[tuple[Any, ...], View]] = field(default_factory=dict)  # stream → the last, and of what
 
     def left(self) -> float:
         """Seconds that are left for calls."""
@@ -71,20 +72,27 @@ class Tick:
     def view(self, stream: str, **rest: Any) -> View:
         """What a decision on one run may see now."""
         rest.setdefault("call_deadline", micros(self.policy.tick_deadline_seconds))
-        return self.observation.view(
-            stream,
-            now=self.now(),
-            ledger_id=self.edges.log.ledger_id(),
-            holder=self.edges.holder,
-            rent=self.edges.rent,
-            usd_per_hour=0.0 if self.policy.max_usd_per_hour is None else usd_per_hour(self.edges),
-            may_create=not self.policy.paused,
-            may_call=self.left() > 0,
-            may_end=self.may_end and not self.policy.paused,
-            steady_clock=self.steady_clock,
-            call_before=micros(self.policy.call_before_seconds),
-            **rest,
-        )
+        usd = 0.0 if self.policy.max_usd_per_hour is None else usd_per_hour(self.edges)
+        braked, may_call = self.policy.paused, self.left() > 0
+        asked = (self.now(), usd, may_call, self.may_end, self.steady_clock, id(self.observation), rest)
+        known = self._views.get(stream)
+        if known is None or known[0] != asked:
+            view = self.observation.view(
+                stream,
+                now=asked[0],
+                ledger_id=self.edges.log.ledger_id(),
+                holder=self.edges.holder,
+                rent=self.edges.rent,
+                usd_per_hour=usd,
+                may_create=not braked,
+                may_call=may_call,
+                may_end=self.may_end and not braked,
+                steady_clock=self.steady_clock,
+                call_before=micros(self.policy.call_before_seconds),
+                **rest,
+            )
+            known = self._views[stream] = asked, view
+        return known[1]
 
 
 def policy_in_force(edges: Edges) -> Policy:

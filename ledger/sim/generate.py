@@ -73,7 +73,7 @@ def generate(seed: int, index: int) -> Scenario:
 
 
 def scenario_of(made: Document) -> Scenario:
-    """A document as a checked scenario: the one that its text is, without writing and reading it. Raises ScenarioError."""
+    """A document as a checked scenario: that of its text, without writing and reading it. Raises ScenarioError."""
     top: list[tuple[yaml.Node, yaml.Node]] = []
     line = 1
     for section, value in made.items():

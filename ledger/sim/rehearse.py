@@ -30,6 +30,7 @@ from ledger.sim.world import World
 __all__ = ["Bench", "Ledger", "Outcome", "Program", "events_of", "rehearse"]
 
 E = TypeVar("E")
+_PLAIN = tempfile.gettempdir()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,8 @@ def events_of(scenario: Scenario, seed: int, program: Program[E]) -> tuple[Mappi
 def _scratch() -> str | None:
     """A folder in memory, where the machine has one: what is thrown away need not reach a disk."""
     memory = "/dev/shm"
-    return memory if tempfile.tempdir is None and os.access(memory, os.W_OK) else None
+    # Not where another folder was named for what is temporary.
+    return memory if tempfile.gettempdir() == _PLAIN and os.access(memory, os.W_OK) else None
 
 
 class _Hooks:

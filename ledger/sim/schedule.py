@@ -130,6 +130,8 @@ class Schedule:
             self.settled()
 
     def _pick(self) -> Task:
+        if len(self._ready) == 1:
+            return self._ready.pop()
         rank = min(task.process.rank for task in self._ready)
         candidates = [task for task in self._ready if task.process.rank == rank]
         processes = list(dict.fromkeys(task.process for task in candidates))
