@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -80,19 +80,17 @@ class Log:
         )
         return map(Event._make, rows)
 
-    def at_once(self) -> AbstractContextManager[None]:
-        """What is read within is the log of one moment, asked for its news once. Nothing is appended within."""
-        return nullcontext() if self._still else self._at_once()
-
     @contextmanager
-    def _at_once(self) -> Iterator[None]:
-        with self.connection.read():
-            self.head()
-            self._still = True
-            try:
-                yield
-            finally:
-                self._still = False
+    def at_once(self) -> Iterator[None]:
+        """For all that is read within the log is asked for its news once, at its beginning. For reads that wait for
+        nothing; nothing is appended within."""
+        outer = self._still
+        self.head()
+        self._still = True
+        try:
+            yield
+        finally:
+            self._still = outer
 
     def head(self) -> int:
         """The position of the newest event; 0 where there is none. The states that were read are brought up to it."""

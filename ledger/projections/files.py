@@ -180,7 +180,7 @@ class SidecarFolder:
         return looked
 
     def _look_at_all(self, log: Log, streams: Iterable[str] | None) -> dict[str, _Looked | None]:
-        """A look at each file, against the log of one moment."""
+        """A look at each file; the log is asked once for all of them."""
         with log.at_once():
             return {stream: self._look(log, stream) for stream in self._streams(log, streams)}
 

@@ -86,7 +86,6 @@ class _InMemory:
 
     def _connect(self) -> SqliteConnection:
         raw = sqlite3.connect(self._name, uri=True, isolation_level=None, cached_statements=256)
-        raw.execute("PRAGMA journal_mode=MEMORY")
         return SqliteConnection.of(raw, self._name)
 
 
