@@ -84,6 +84,11 @@ class Log:
             self._states[stream] = state
         return state
 
+    def known_version(self, stream: str) -> int:
+        """The version of the stream as this log last read or wrote it; another process may have moved it on."""
+        state = self._states.get(stream)
+        return state.version if state is not None else 0
+
     def run(self, stream: str) -> Run:
         """A run's state now."""
         state = self.state(stream)
