@@ -21,7 +21,7 @@ from ledger.log.store import write_rows
 from ledger.payloads import validate
 from ledger.policy import Policy
 from ledger.projections.rebuild import judge_again
-from ledger.projections.tables import Rows, rows_of
+from ledger.projections.tables import Rows, join, rows_of
 from ledger.source import SystemSource
 from ledger.state.fold import advance, new_state
 from ledger.state.model import State
@@ -144,9 +144,9 @@ class _Writer:
 
         rows: Rows = {}
         for state in (*self.states.values(), *self.lasting.values()):
-            rows.update(rows_of(state))
+            join(rows, rows_of(state))
         with self.connection.write():
-            self.connection.execute_many(statements.insert_event(), [event._asdict() for event in events])
+            self.connection.execute_many(statements.insert_event(), events)
             write_rows(self.connection, rows)
         self.states.clear()
         self.last.clear()
