@@ -54,7 +54,8 @@ def uuid7(source: Source) -> str:
     value = (millis << 80) | (chance & ((1 << 80) - 1))
     value = (value & ~(0xF << 76)) | (0x7 << 76)
     value = (value & ~(0x3 << 62)) | (0x2 << 62)
-    return str(uuid.UUID(int=value))
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def uuid4(source: Source) -> str:

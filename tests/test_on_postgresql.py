@@ -29,7 +29,7 @@ def admin(server: Databases) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=_name)
 def test_a_scenario_is_held_as_on_sqlite(path: Path, admin: str) -> None:
-    result = rehearse(load(path), 0, TheProgram(admin))
+    result = rehearse(load(path), 0, TheProgram(server=admin))
     assert result.failures == ()
     assert result.truths == ()
     assert told(result.facts.events) == told(outcome(path).facts.events)

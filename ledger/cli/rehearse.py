@@ -164,7 +164,7 @@ def _run(scenario: Scenario, seed: int, keep: Path | None, door: Door | None, se
     from ledger.sim.program import TheProgram
     from ledger.sim.rehearse import rehearse as run
 
-    return run(scenario, seed, TheProgram(server), keep, door)
+    return run(scenario, seed, TheProgram(server=server), keep, door)
 
 
 def _show(outcome: Outcome) -> None:

@@ -103,7 +103,7 @@ def create_log(url: str, source: Source, policy: Policy, version: str, *, hooks:
 
 
 def be_born(log: Log, source: Source, policy: Policy, version: str) -> None:
-    """Append LedgerCreated, where there is none yet: the ledger's id and first policy."""
+    """Append the first event of a new log, with which its id is born; nothing where it has one."""
     from ledger.errors import Conflict
 
     if log.state(LEDGER_STREAM).version:

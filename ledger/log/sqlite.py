@@ -38,15 +38,22 @@ class SqliteConnection:
     dialect = "sqlite"
     optimistic = False
     settled = "1 = 1"  # one writer at a time: positions become visible in their order
+    _seen: Sequence[tuple[Any, ...]] = ()
 
     def __init__(self, path: str | Path, *, reads: bool = False) -> None:
         """`reads`: for reading alone, which is done even where nothing can be written."""
         self.where = str(path)
-        self._seen: list[tuple[Any, ...]] = []
         try:
             self.raw = _connect_to_read(self.where) if reads else connect(self.where)
         except sqlite3.Error as error:
             self._fail(error)
+
+    @classmethod
+    def of(cls, raw: sqlite3.Connection, where: str) -> SqliteConnection:
+        """The port on a raw connection that is open already, in explicit transactions."""
+        made = cls.__new__(cls)
+        made.raw, made.where = raw, where
+        return made
 
     def query(self, sql: str, params: Params = {}) -> list[tuple[Any, ...]]:  # noqa: B006 - never changed
         try:

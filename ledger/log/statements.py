@@ -14,7 +14,7 @@ from ledger.log import schema
 
 @lru_cache(maxsize=64)
 def upsert(table: str, dialect: str = "sqlite") -> str:
-    """Insert a row of `table`, or set it as it is now. `:name` parameters, one a column."""
+    """Insert a row of `table`, or set it as it is now. Its parameters are the columns in their order."""
     target = schema.metadata.tables[table]
     keys = [column.name for column in target.primary_key.columns]
     # Both say ON CONFLICT in the same words, each in its own class.
@@ -29,7 +29,7 @@ def upsert(table: str, dialect: str = "sqlite") -> str:
 
 @lru_cache(maxsize=8)
 def insert_event(dialect: str = "sqlite") -> str:
-    """Insert one event. `:name` parameters, one a column."""
+    """Insert one event. Its parameters are the columns in their order."""
     return str(insert(schema.events).values(_binds(schema.events)).compile(dialect=_dialect(dialect)))
 
 
@@ -38,5 +38,6 @@ def _binds(table: Table) -> dict[str, object]:
 
 
 def _dialect(name: str) -> Dialect:
-    made: Dialect = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}[name](paramstyle="named")
+    make, style = {"sqlite": (sqlite.dialect, "qmark"), "postgresql": (postgresql.dialect, "numeric_dollar")}[name]
+    made: Dialect = make(paramstyle=style)
     return made

@@ -13,21 +13,28 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from ledger import canonical
 from ledger.errors import Conflict, EventError, StorageError, Taken, Unsure
 from ledger.events import COLUMNS, KINDS, LEDGER_STREAM, Draft, Event
-from ledger.log.connection import Connection
+from ledger.log.connection import Connection, Params
+from ledger.log.tail import Tail
 from ledger.policy import Policy, lenient
-from ledger.projections.tables import Rows, changed, rows_of
+from ledger.projections.tables import Rows, before, join, rows_of, touched
 from ledger.source import Source, SystemSource, uuid7
 from ledger.state.fold import advance, fold, new_state
 from ledger.state.model import Run, State
 
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM events"
-_JUDGED = frozenset({"decisions", "oddities"})
+_STREAM = f"{SELECT} WHERE stream = :stream AND version > :after ORDER BY version"
+_HEAD = "SELECT max(position) FROM events"
+_NEWS = f"{SELECT} WHERE position > :after ORDER BY position"
+_ACTIVE = "SELECT stream FROM runs WHERE active = 1 ORDER BY stream"
+POLICY = "SELECT policy FROM policies ORDER BY position DESC LIMIT 1"
 _TRIES = 20
 _JITTER = 50_000  # microseconds
 # How long a server is waited for that took the answer to a commit with it: a restart takes seconds.
@@ -58,17 +65,18 @@ class Log:
         self.source = source
         self.hooks = hooks or Hooks()
         self._states: dict[str, State] = {}
+        self._head: int | None = None  # every state in `_states` is at least as new as this position
+        self._tail: Tail | None = None  # where events may appear behind others
+        self._still = False  # nothing that is read can change now
+        self._rows: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}  # what was asked at `_rows_at`
+        self._rows_at = -1
         self._id: str | None = None
 
     # reading
 
     def read(self, stream: str, after: int = 0) -> list[Event]:
         """The events of one stream after a version, in order."""
-        rows = self.connection.query(
-            f"{SELECT} WHERE stream = :stream AND version > :after ORDER BY version",
-            {"stream": stream, "after": after},
-        )
-        return [Event._make(row) for row in rows]
+        return [Event._make(row) for row in self.connection.query(_STREAM, {"stream": stream, "after": after})]
 
     def read_all(self, after: int = 0, until: int | None = None) -> Iterator[Event]:
         """All events that stand now, in position order after a position; `until` is the last `recorded_at` wanted.
@@ -92,16 +100,89 @@ class Log:
         )
         return map(Event._make, rows)
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """For all that is read within the log is asked for its news once, at its beginning. For reads that wait for
+        nothing; nothing is appended within."""
+        outer = self._still
+        self.head()
+        self._still = True
+        try:
+            yield
+        finally:
+            self._still = outer
+
+    def head(self) -> int:
+        """A number that grows whenever the log has grown; 0 where it is empty. The states that were read are brought up
+        to it. It is the position of the newest event, where none can appear behind another."""
+        if self._still and self._head is not None:
+            return self._head
+        if self.connection.optimistic:
+            return self._late_head()
+        newest = self.connection.query(_HEAD)[0][0] or 0
+        if self._head is None:
+            self._head = newest
+        elif newest > self._head:
+            self._catch_up(self._head)
+        return self._head
+
+    def _catch_up(self, after: int) -> None:
+        events = [Event._make(row) for row in self.connection.query(_NEWS, {"after": after})]
+        self._head = events[-1].position if events else after
+        self._take_in(events)
+
+    def _late_head(self) -> int:
+        if self._tail is None:
+            self._tail = Tail(self.connection)
+            self._head = max([self._tail.settled, *self._tail.seen])
+            return self._head
+        assert self._head is not None
+        events = self._tail.news(self.connection)
+        self._head += len(events)
+        self._take_in(events)
+        return self._head
+
+    def _take_in(self, events: Sequence[Event]) -> None:
+        news: dict[str, list[Event]] = {}
+        for event in events:
+            news.setdefault(event.stream, []).append(event)
+        for stream in news.keys() & self._states.keys():
+            state = self._states[stream]
+            if later := [event for event in news[stream] if event.version > state.version]:
+                self._states[stream] = fold(later, state)
+
+    def asked(self, sql: str, params: Params = {}) -> list[tuple[Any, ...]]:  # noqa: B006 - never changed
+        """The rows of a query on the read models. They change with the log alone, so it is asked again once that has
+        moved on. Not for a write transaction."""
+        head, key = self.head(), (sql, *params.values())
+        if head != self._rows_at:
+            self._rows, self._rows_at = {}, head
+        rows = self._rows.get(key)
+        if rows is None:
+            rows = self._rows[key] = self.connection.query(sql, params)
+        return rows
+
+    def tail(self) -> Tail:
+        """A place in the log, from which its news are told; all that stands now is known there."""
+        return Tail(self.connection)
+
     def state(self, stream: str) -> State:
         """The stream's state now. It belongs to the log: read it, do not change it."""
+        self.head()
+        return self._state(stream)
+
+    def _state(self, stream: str) -> State:
         state = self._states.get(stream)
         if state is None:
-            state = new_state(stream)
-        news = self.read(stream, state.version)
-        if news or stream not in self._states:
-            state = fold(news, state)
-            self._states[stream] = state
+            state = self._states[stream] = new_state(stream)
+            for event in self.read(stream):
+                advance(state, event)
         return state
+
+    def known_version(self, stream: str) -> int:
+        """The version of the stream as this log last read or wrote it; another process may have moved it on."""
+        state = self._states.get(stream)
+        return state.version if state is not None else 0
 
     def run(self, stream: str) -> Run:
         """A run's state now."""
@@ -111,8 +192,7 @@ class Log:
 
     def policy(self) -> Policy:
         """The policy in force, as the log has it; the defaults where it has none."""
-        rows = self.connection.query("SELECT policy FROM policies ORDER BY position DESC LIMIT 1")
-        return lenient(json.loads(rows[0][0])) if rows else Policy()
+        return policy_of(self.connection.query(POLICY))
 
     def ledger_id(self) -> str:
         """The id that was born with the database; "" before its first event."""
@@ -123,7 +203,7 @@ class Log:
 
     def active_streams(self) -> list[str]:
         """The streams of all active runs, in order."""
-        return [row[0] for row in self.connection.query("SELECT stream FROM runs WHERE active = 1 ORDER BY stream")]
+        return [row[0] for row in self.asked(_ACTIVE)]
 
     def keep_time(self) -> None:
         """Let the process go by the server's clock, where the database has one and the time is real."""
@@ -167,7 +247,7 @@ class Log:
                 if only_if is not None:
                     only_if()
                 stored, states = self._store([(stream, expected_version, prepared)], strict=True)
-            self._states.update(states)
+            self._stored(stored, states)
             return stored
 
         events = self._written(write, prepared).get(stream, [])
@@ -195,7 +275,7 @@ class Log:
         def write() -> dict[str, list[Event]]:
             with self.connection.write():
                 stored, states = self._store(prepared, strict=False)
-            self._states.update(states)
+            self._stored(stored, states)
             return stored
 
         stored = self._written(write, [row for _, _, rows in prepared for row in rows])
@@ -297,6 +377,8 @@ class Log:
     ) -> tuple[dict[str, list[Event]], dict[str, State]]:
         if self.connection.optimistic:  # in one order, so that of two writers of the same streams one waits, not both
             batches = sorted(batches, key=lambda batch: batch[0])
+        if not self.connection.optimistic:
+            self.head()
         states: dict[str, State] = {}
         standing = []
         for batch in batches:
@@ -322,9 +404,9 @@ class Log:
                 event = _event(row, position, version, recorded_at, head)
                 head = event.hash
                 events.append(event)
-            before = rows_of(state)
+            was = before(state)
             state = fold(events, state)
-            rows.update(changed(before, rows_of(state)))
+            join(rows, touched(state, was, events))
             stored[stream] = events
             states[stream] = state
         self._insert([event for events in stored.values() for event in events], rows)
@@ -333,42 +415,75 @@ class Log:
     def _state_at(self, stream: str, expected: int) -> State:
         """The stream's state: as it is known where that is the version expected, and an insert would tell otherwise."""
         known = self._states.get(stream)
-        if self.connection.optimistic and known is not None and known.version == expected:
-            return known
-        return self.state(stream)
+        if self.connection.optimistic and (known is None or known.version != expected):
+            # Read alone: what a transaction of others has done to the rest is no matter here.
+            state = self._states[stream] = fold(
+                self.read(stream, known.version if known else 0), known or new_state(stream)
+            )
+            return state
+        return self._state(stream)
 
     def _now(self) -> int | None:
         """The moment of recording: that of a rehearsal's clock; in real use the database says it."""
         return None if isinstance(self.source, SystemSource) else self.source.now()
 
+    def _stored(self, stored: Mapping[str, Sequence[Event]], states: Mapping[str, State]) -> None:
+        """What was committed is known: where one writes at a time, right behind what `_store` had asked for."""
+        self._states.update(states)
+        if self.connection.optimistic:
+            self._head = None if self._head is None else self._head + 1
+        else:
+            self._head = max((events[-1].position for events in stored.values() if events), default=self._head)
+
     def _insert(self, events: Sequence[Event], rows: Rows) -> None:
-        from ledger.invariants.conduct import judge
+        from ledger.invariants.conduct import judge, worth_asking
         from ledger.log import statements
 
         dialect = self.connection.dialect
-        self.connection.execute_many(statements.insert_event(dialect), [event._asdict() for event in events])
+        self.connection.execute_many(statements.insert_event(dialect), events)
         write_rows(self.connection, rows)
-        if any(table in _JUDGED for table, _ in rows):
-            judged = judge(self.connection, events[0].position, self.policy(), events[-1].position)
+        asked = worth_asking(rows)
+        if asked:
+            judged = judge(self.connection, events[0].position, self.policy(), events[-1].position, only=asked)
             if judged:
                 self.connection.execute_many(statements.upsert("breaches", dialect), judged)
 
 
+def policy_of(rows: Sequence[tuple[Any, ...]]) -> Policy:
+    """The policy that these rows of `policies` record, the first of them; the defaults where there is none."""
+    return _policy(rows[0][0]) if rows else Policy()
+
+
+@lru_cache(maxsize=64)
+def _policy(text: str) -> Policy:
+    return lenient(json.loads(text))
+
+
 def _event(row: Mapping[str, Any], position: int, version: int, recorded_at: int, head: str) -> Event:
-    values = {**row, "position": position, "version": version, "recorded_at": recorded_at}
-    columns = [values[name] for name in COLUMNS if name != "hash"]
-    return Event(**{name: values[name] for name in COLUMNS if name != "hash"}, hash=canonical.chain(head, columns))
+    stored = (
+        position,
+        row["stream"],
+        version,
+        row["event_id"],
+        row["type"],
+        row["schema"],
+        row["occurred_at"],
+        recorded_at,
+        row["actor"],
+        row["correlation_id"],
+        row["attempt"],
+        row["machine"],
+        row["payload"],
+    )
+    return Event(*stored, canonical.chain(head, stored))
 
 
 def write_rows(connection: Connection, rows: Rows) -> None:
     """Set the read models' rows as given."""
     from ledger.log import statements
 
-    by_table: dict[str, list[dict[str, Any]]] = {}
-    for (table, _key), row in rows.items():
-        by_table.setdefault(table, []).append(row)
-    for table, group in by_table.items():
-        connection.execute_many(statements.upsert(table, connection.dialect), group)
+    for table, group in rows.items():
+        connection.execute_many(statements.upsert(table, connection.dialect), group.values())
 
 
 def replay(connection: Connection, events: Iterable[Event]) -> dict[str, State]:
@@ -384,6 +499,6 @@ def replay(connection: Connection, events: Iterable[Event]) -> dict[str, State]:
         advance(state, event)
     rows: Rows = {}
     for state in states.values():
-        rows.update(rows_of(state))
+        join(rows, rows_of(state))
     write_rows(connection, rows)
     return states

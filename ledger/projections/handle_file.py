@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import Any, Final
 
 from ledger.canonical import digest
@@ -70,6 +71,7 @@ def file_name(stream: str) -> str:
     return f"{stream}{_SUFFIX}"
 
 
+@lru_cache(maxsize=4096)
 def stream_of(name: str) -> str | None:
     """The stream whose sidecar bears this file name; None where it is no sidecar's name."""
     stream = name.removesuffix(_SUFFIX)

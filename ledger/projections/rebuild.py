@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -21,12 +21,20 @@ _BATCH = 5000
 def in_memory() -> SqliteConnection:
     """An empty ledger in memory, every table of the schema in it."""
     connection = SqliteConnection(":memory:")
-    for statement in _ddl():
-        connection.execute(statement)
+    connection.raw.deserialize(_empty())
     return connection
 
 
 @lru_cache(maxsize=1)
+def _empty() -> bytes:
+    connection = SqliteConnection(":memory:")
+    for statement in _ddl():
+        connection.execute(statement)
+    made: bytes = connection.raw.serialize()
+    connection.close()
+    return made
+
+
 def _ddl() -> tuple[str, ...]:
     from sqlalchemy.dialects import sqlite
     from sqlalchemy.schema import CreateIndex, CreateTable
@@ -58,9 +66,9 @@ def rebuild(events: Iterable[Event]) -> SqliteConnection:
 
 def _kept(connection: Connection, events: Iterable[Event]) -> Iterator[Event]:
     """The same events, each also inserted into the ledger in memory."""
-    batch: list[dict[str, object]] = []
+    batch: list[Event] = []
     for event in events:
-        batch.append(event._asdict())
+        batch.append(event)
         if len(batch) >= _BATCH:
             keep(connection, batch)
             batch = []
@@ -68,7 +76,7 @@ def _kept(connection: Connection, events: Iterable[Event]) -> Iterator[Event]:
     keep(connection, batch)
 
 
-def keep(connection: Connection, events: list[dict[str, object]]) -> None:
+def keep(connection: Connection, events: Sequence[Event]) -> None:
     """Insert events, as they are stored."""
     connection.execute_many(statements.insert_event(), events)
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Final
 
+from ledger.canonical import digest
 from ledger.events import Event
 from ledger.moments import MICROS
 from ledger.policy import Policy
@@ -311,7 +313,7 @@ def _launch(run: Run, machine: Machine) -> dict[str, Any]:
     return {"workload_executed": False, "workload_start_error": said[-1] if said else "launch failed"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Projection:
     """What a stream's sidecar is to be. `text` None: there is to be none.
 
@@ -324,6 +326,16 @@ class Projection:
     position: int
     since: int
 
+    @cached_property
+    def raw(self) -> bytes | None:
+        """The file's bytes."""
+        return None if self.text is None else self.text.encode()
+
+    @cached_property
+    def sha(self) -> str | None:
+        """Their SHA-256, hex."""
+        return None if self.text is None else digest(self.text)
+
 
 class Tracker:
     """Follows one stream event by event, and so knows which event last changed its sidecar's content."""
@@ -334,6 +346,7 @@ class Tracker:
         self._file: File | None = None
         self._said: str | None = None
         self._at = (0, 0, 0)
+        self._made: Projection | None = None
 
     def follow(self, events: Iterable[Event]) -> Tracker:
         """Take in the stream's next events; gives itself."""
@@ -344,13 +357,16 @@ class Tracker:
             if said != self._said or self._at[0] == 0:
                 self._file, self._said = file, said
                 self._at = (event.version, event.position, event.recorded_at)
+                self._made = None
         return self
 
     def projection(self) -> Projection:
-        """The sidecar after the events so far."""
-        version, position, since = self._at
-        text = None if self._file is None else render(self._file, version, position)
-        return Projection(file_name(self.run.stream), text, version, position, since)
+        """The sidecar after the events so far. Written out once for each change of its content."""
+        if self._made is None:
+            version, position, since = self._at
+            text = None if self._file is None else render(self._file, version, position)
+            self._made = Projection(file_name(self.run.stream), text, version, position, since)
+        return self._made
 
 
 def project(stream: str, events: Iterable[Event], ledger_id: str) -> Projection:

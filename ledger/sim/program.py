@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import sqlite3
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +36,7 @@ from ledger.sim.truths import Proof
 from ledger.source import Source
 
 GCP_ACCOUNT = "example-gpu-project"
+_numbers = itertools.count()
 
 
 @cache
@@ -47,6 +51,66 @@ def _migrated() -> bytes:
         finally:
             connection.close()
         return path.read_bytes()
+
+
+class _OnDisk:
+    """The database as a file in the rehearsal's folder, as users have it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._url = f"sqlite:///{folder / 'ledger.db'}"
+        (folder / "ledger.db").write_bytes(_migrated())
+
+    def create(self, source: Source, scenario: Scenario) -> Log:
+        return create_log(self._url, source, scenario.policy, ledger.__version__)
+
+    def open(self, source: Source, hooks: Hooks) -> Log:
+        log = open_log(self._url, source, hooks=hooks)
+        log.connection.execute("PRAGMA synchronous=OFF")  # deaths here are simulated: nothing is lost with the power
+        return log
+
+
+class _InMemory:
+    """The same database in memory, which every process of the rehearsal opens by its name: no system calls."""
+
+    def __init__(self) -> None:
+        self._name = f"file:/rehearsal-{os.getpid()}-{next(_numbers)}?vfs=memdb"
+
+    def create(self, source: Source, scenario: Scenario) -> Log:
+        connection = self._connect()
+        _template().backup(connection.raw)
+        log = Log(connection, source)
+        be_born(log, source, scenario.policy, ledger.__version__)
+        return log
+
+    def open(self, source: Source, hooks: Hooks) -> Log:
+        return Log(self._connect(), source, hooks)
+
+    def _connect(self) -> SqliteConnection:
+        raw = sqlite3.connect(self._name, uri=True, isolation_level=None, cached_statements=256)
+        return SqliteConnection.of(raw, self._name)
+
+
+class _OnServer:
+    """The database on a PostgreSQL server: this process's own one there, emptied."""
+
+    def __init__(self, server: str) -> None:
+        self._scratch = scratch(server)
+        self._scratch.empty()
+
+    def create(self, source: Source, scenario: Scenario) -> Log:
+        log = self.open(source, Hooks())
+        be_born(log, source, scenario.policy, ledger.__version__)
+        return log
+
+    def open(self, source: Source, hooks: Hooks) -> Log:
+        return Log(self._scratch.connection(), source, hooks)
+
+
+@cache
+def _template() -> sqlite3.Connection:
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    made.deserialize(_migrated())
+    return made
 
 
 def _done(_: object) -> int:
@@ -65,20 +129,20 @@ def _told(edges: Edges, command: Callable[[], int]) -> int:
 class TheLedger:
     """One ledger in a folder, as `ledger.sim.rehearse.Ledger` asks for it; its database there, or on `server`."""
 
-    def __init__(self, folder: Path, source: Source, scenario: Scenario, server: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        source: Source,
+        scenario: Scenario,
+        *,
+        in_memory: bool = False,
+        server: str | None = None,
+    ) -> None:
+        self._database = _OnServer(server) if server is not None else _InMemory() if in_memory else _OnDisk(folder)
         self.sidecars = folder / "handles"
         self.sidecars.mkdir(exist_ok=True)
         self.scenario = scenario
-        self._scratch = scratch(server) if server is not None else None
-        if self._scratch is not None:
-            self.url = self._scratch.url
-            self._scratch.empty()
-            self.log = self._scratch.log(source)
-            be_born(self.log, source, scenario.policy, ledger.__version__)
-        else:
-            self.url = f"sqlite:///{folder / 'ledger.db'}"
-            (folder / "ledger.db").write_bytes(_migrated())
-            self.log = create_log(self.url, source, scenario.policy, ledger.__version__)
+        self.log = self._database.create(source, scenario)
         self.ledger_id = self.log.ledger_id()
         self._opened: list[Log] = []
         self._folder = SidecarFolder(self.sidecars)
@@ -93,12 +157,8 @@ class TheLedger:
             bench.hooks.after_event(*(event.type for event in events))
 
         hooks = Hooks(before_append=bench.hooks.before_append, after_commit=committed)
-        if self._scratch is not None:
-            log = self._scratch.log(bench.source, hooks)
-        else:
-            log = open_log(self.url, bench.source, hooks=hooks)
-            log.connection.execute("PRAGMA synchronous=OFF")  # deaths here are simulated: nothing is lost
-            self._opened.append(log)
+        log = self._database.open(bench.source, hooks)
+        self._opened.append(log)
         clouds: Sequence[Cloud] = bench.clouds
         accounts = {cloud.backend: cloud.account for cloud in clouds}
         return Edges(
@@ -184,17 +244,21 @@ class TheLedger:
 
     def close(self) -> None:
         """Let go of every connection."""
-        if self._scratch is None:
-            for log in (*self._opened, self.log):
-                log.connection.close()
+        for log in (*self._opened, self.log):
+            log.connection.close()
 
 
 @dataclass(frozen=True, slots=True)
 class TheProgram:
-    """Makes a ledger for a rehearsal: in its folder, or, with the URL of a PostgreSQL server, in a database there."""
+    """Makes a ledger for a rehearsal.
 
+    `in_memory`: its database leaves nothing to look into; the handle files do. `server`: the URL of a PostgreSQL
+    server on which its database is.
+    """
+
+    in_memory: bool = False
     server: str | None = None
 
     def open(self, folder: Path, source: Source, scenario: Scenario) -> TheLedger:
         """A ledger in an empty folder, under the scenario's policy and zones."""
-        return TheLedger(folder, source, scenario, self.server)
+        return TheLedger(folder, source, scenario, in_memory=self.in_memory, server=self.server)

@@ -130,6 +130,9 @@ class Schedule:
             self.settled()
 
     def _pick(self) -> Task:
+        first = self._ready[0].process
+        if all(task.process is first for task in self._ready):
+            return self._ready.pop(0)
         rank = min(task.process.rank for task in self._ready)
         candidates = [task for task in self._ready if task.process.rank == rank]
         processes = list(dict.fromkeys(task.process for task in candidates))

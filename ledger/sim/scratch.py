@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 from ledger.errors import StorageError
 from ledger.log.open import migrate, on_server
-from ledger.log.store import Hooks, Log
-from ledger.source import Source
 
 if TYPE_CHECKING:
     from ledger.log.postgresql import PostgresConnection
@@ -31,13 +29,18 @@ class Scratch:
         self.url = beside(server, self.name)
         self._idle: list[PostgresConnection] = []
         self._lent: list[PostgresConnection] = []
-        migrate(self._connection(), self.url)
+        migrate(self.connection(), self.url)
         atexit.register(self.drop)
 
-    def _connection(self) -> PostgresConnection:
+    def connection(self) -> PostgresConnection:
+        """One to it. Closing it does nothing: it is lent again once the database was emptied."""
         from ledger.log.postgresql import PostgresConnection
 
-        connection = self._idle.pop() if self._idle else PostgresConnection(self.url)
+        class Kept(PostgresConnection):
+            def close(self) -> None:
+                """Not yet."""
+
+        connection = self._idle.pop() if self._idle else Kept(self.url)
         self._lent.append(connection)
         return connection
 
@@ -45,7 +48,7 @@ class Scratch:
         """As a migration leaves it: no event, positions and clock from their start."""
         self._idle += self._lent
         self._lent = []
-        connection = self._connection()
+        connection = self.connection()
         deletes = "".join(f"DELETE FROM {table};" for table in _tables())
         connection.raw.execute(
             f"BEGIN; ALTER TABLE events DISABLE TRIGGER USER; {deletes} ALTER TABLE events ENABLE TRIGGER USER;"
@@ -54,15 +57,11 @@ class Scratch:
         # What was deleted lies there until then, and every look goes through it.
         connection.raw.execute(f"VACUUM ANALYZE {', '.join(_tables())}".encode())
 
-    def log(self, source: Source, hooks: Hooks | None = None) -> Log:
-        """A log on it, with a connection of its own."""
-        return Log(self._connection(), source, hooks)
-
     def drop(self) -> None:
         """Away with it."""
         atexit.unregister(self.drop)
         for connection in (*self._idle, *self._lent):
-            connection.close()
+            connection.raw.close()
         self._server.raw.execute(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)".encode())
         self._server.close()
 

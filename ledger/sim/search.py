@@ -15,7 +15,7 @@ from typing import Any
 
 from ledger.sim.generate import Document, document, scenario_of, text_of
 from ledger.sim.nodes import ScenarioError
-from ledger.sim.rehearse import Outcome, rehearse
+from ledger.sim.rehearse import Outcome, events_of, rehearse
 from ledger.sim.shrink import shrink
 from ledger.sim.truths import Violation, same_events
 
@@ -128,13 +128,14 @@ def judged(
 
     scenario = scenario_of(made)
     try:
-        outcome = rehearse(scenario, seed, TheProgram(server))
+        program = TheProgram(in_memory=True) if server is None else TheProgram(server=server)
+        outcome = rehearse(scenario, seed, program)
         broken = outcome.truths
         found = sorted(outcome.facts.audit_ever & set(NEVER))
         broken += tuple(Violation(0, f"the audit found {invariant}") for invariant in found)
         if twice and not broken:
-            again = rehearse(scenario, seed, TheProgram(server))
-            broken = same_events(outcome.facts.events, again.facts.events)
+            again = events_of(scenario, seed, program)
+            broken = same_events(outcome.facts.events, again)
     except Exception as error:  # whatever the program raises is a finding
         where = traceback.extract_tb(error.__traceback__)[-1]
         what = f"the program raised {type(error).__name__} in {Path(where.filename).name}:{where.name}"
