@@ -12,6 +12,9 @@ import rfc8785
 from ledger.errors import EventError
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def dumps(value: Any) -> str:
     """`value` as canonical JSON text. Raises EventError for what JSON cannot hold (NaN, integers over 2^53)."""
     try:
@@ -25,7 +28,7 @@ def chain(previous: str, columns: Sequence[Any]) -> str:
 
     The columns are joined as one JSON array, so that no value can pass for two.
     """
-    stored = json.dumps([previous, *columns], ensure_ascii=False, separators=(",", ":"))
+    stored = _ENCODER.encode([previous, *columns])
     return hashlib.sha256(stored.encode("utf-8", "surrogatepass")).hexdigest()
 
 

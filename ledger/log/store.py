@@ -64,6 +64,7 @@ class Log:
         self._still = False  # nothing that is read can change now
         self._rows: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}  # what was asked at `_rows_at`
         self._rows_at = -1
+        self._last_rows: dict[str, tuple[State, Rows]] = {}  # of the state that was last stored
         self._id: str | None = None
 
     # reading
@@ -284,13 +285,19 @@ class Log:
                 event = _event(row, position, version, recorded_at, head)
                 head = event.hash
                 events.append(event)
-            before = rows_of(state)
+            before = self._rows_of(state)
             state = fold(events, state)
-            rows.update(changed(before, rows_of(state)))
+            after = rows_of(state)
+            rows.update(changed(before, after))
+            self._last_rows[stream] = state, after
             stored[stream] = events
             states[stream] = state
         self._insert([event for events in stored.values() for event in events], rows, first)
         return stored, states
+
+    def _rows_of(self, state: State) -> Rows:
+        known = self._last_rows.get(state.stream)
+        return known[1] if known is not None and known[0] is state else rows_of(state)
 
     def _stored(self, stored: Mapping[str, Sequence[Event]], states: Mapping[str, State]) -> None:
         """What was committed is known: it was stored right behind what `_store` had asked for."""

@@ -286,7 +286,8 @@ class VirtualSource:
     def now(self) -> int:
         """Wall clock, microseconds UTC."""
         when = self._schedule.now
-        return self._start + when + sum(jump.by for jump in self._jumps if jump.at <= when)
+        jumped = sum(jump.by for jump in self._jumps if jump.at <= when) if self._jumps else 0
+        return self._start + when + jumped
 
     def steady(self) -> float:
         """Seconds after the scenario's start."""
