@@ -11,7 +11,6 @@ import rfc8785
 
 from ledger.errors import EventError
 
-
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
