@@ -23,7 +23,7 @@ from ledger.invariants.audit import (
 from ledger.log.connection import Connection
 from ledger.log.store import Log, write_rows
 from ledger.projections.rebuild import in_memory, judge_again, keep
-from ledger.projections.tables import Rows, changed, rows_of
+from ledger.projections.tables import Before, Rows, before, join, touched
 from ledger.state.fold import advance, new_state
 from ledger.state.model import State
 
@@ -48,11 +48,10 @@ def history(log: Log, now: int, only: Collection[str] | None = None, run: str | 
 
 def _replayed(connection: Connection, events: Iterable[Event], only: Collection[str] | None) -> Iterator[Breach]:
     states: dict[str, State] = {}
-    rows: dict[str, Rows] = {}
     for moment, step in groupby(events, key=lambda event: event.recorded_at):
         before = _broken(connection, moment, only)
         taken = list(step)
-        _take(connection, taken, states, rows)
+        _take(connection, taken, states)
         if before:
             after = _broken(connection, moment, only)
             yield from (breach.ended(moment) for id_, breach in before.items() if id_ not in after)
@@ -62,17 +61,18 @@ def _broken(connection: Connection, moment: int, only: Collection[str] | None) -
     return {breach.id: breach for breach in state_breaches(connection, moment, True, only)}
 
 
-def _take(connection: Connection, events: list[Event], states: dict[str, State], rows: dict[str, Rows]) -> None:
+def _take(connection: Connection, events: list[Event], states: dict[str, State]) -> None:
     """One step of the log into the read models: the rows that it changes."""
-    keep(connection, [event._asdict() for event in events])
-    news: Rows = {}
+    keep(connection, events)
+    was: dict[str, Before] = {}
     for event in events:
-        advance(states.setdefault(event.stream, new_state(event.stream)), event)
-    for stream in {event.stream for event in events}:
-        now = rows_of(states[stream])
-        news.update(changed(rows.get(stream, {}), now))
-        rows[stream] = now
-    write_rows(connection, news)
+        state = states.setdefault(event.stream, new_state(event.stream))
+        was.setdefault(event.stream, before(state))
+        advance(state, event)
+    rows: Rows = {}
+    for stream, found in was.items():
+        join(rows, touched(states[stream], found, [event for event in events if event.stream == stream]))
+    write_rows(connection, rows)
 
 
 def _conduct(connection: Connection, now: int, only: Collection[str] | None) -> Iterator[Breach]:

@@ -14,7 +14,7 @@ from ledger.log import schema
 
 @lru_cache(maxsize=64)
 def upsert(table: str) -> str:
-    """Insert a row of `table`, or set it as it is now. `:name` parameters, one a column."""
+    """Insert a row of `table`, or set it as it is now. Its parameters are the columns in their order."""
     target = schema.metadata.tables[table]
     keys = [column.name for column in target.primary_key.columns]
     statement = insert(target)
@@ -28,7 +28,7 @@ def upsert(table: str) -> str:
 
 @lru_cache(maxsize=8)
 def insert_event() -> str:
-    """Insert one event. `:name` parameters, one a column."""
+    """Insert one event. Its parameters are the columns in their order."""
     return str(insert(schema.events).values(_binds(schema.events)).compile(dialect=_dialect()))
 
 
@@ -37,4 +37,4 @@ def _binds(table: Table) -> dict[str, object]:
 
 
 def _dialect() -> Dialect:
-    return sqlite.dialect(paramstyle="named")
+    return sqlite.dialect(paramstyle="qmark")

@@ -22,13 +22,12 @@ from ledger.errors import Conflict, EventError
 from ledger.events import COLUMNS, KINDS, Draft, Event
 from ledger.log.connection import Connection, Params
 from ledger.policy import Policy, lenient
-from ledger.projections.tables import Rows, changed, rows_of
+from ledger.projections.tables import Rows, before, join, rows_of, touched
 from ledger.source import Source, uuid7
 from ledger.state.fold import advance, fold, new_state
 from ledger.state.model import Run, State
 
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM events"
-_JUDGED = frozenset({"decisions", "oddities"})
 _STREAM = f"{SELECT} WHERE stream = :stream AND version > :after ORDER BY version"
 _HEAD = "SELECT max(position) FROM events"
 _NEWS = f"{SELECT} WHERE position > :after ORDER BY position"
@@ -64,7 +63,6 @@ class Log:
         self._still = False  # nothing that is read can change now
         self._rows: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}  # what was asked at `_rows_at`
         self._rows_at = -1
-        self._last_rows: dict[str, tuple[State, Rows]] = {}  # of the state that was last stored
         self._id: str | None = None
 
     # reading
@@ -138,6 +136,11 @@ class Log:
             for event in self.read(stream):
                 advance(state, event)
         return state
+
+    def known_version(self, stream: str) -> int:
+        """The version of the stream as this log last read or wrote it; another process may have moved it on."""
+        state = self._states.get(stream)
+        return state.version if state is not None else 0
 
     def run(self, stream: str) -> Run:
         """A run's state now."""
@@ -285,19 +288,13 @@ class Log:
                 event = _event(row, position, version, recorded_at, head)
                 head = event.hash
                 events.append(event)
-            before = self._rows_of(state)
+            was = before(state)
             state = fold(events, state)
-            after = rows_of(state)
-            rows.update(changed(before, after))
-            self._last_rows[stream] = state, after
+            join(rows, touched(state, was, events))
             stored[stream] = events
             states[stream] = state
         self._insert([event for events in stored.values() for event in events], rows, first)
         return stored, states
-
-    def _rows_of(self, state: State) -> Rows:
-        known = self._last_rows.get(state.stream)
-        return known[1] if known is not None and known[0] is state else rows_of(state)
 
     def _stored(self, stored: Mapping[str, Sequence[Event]], states: Mapping[str, State]) -> None:
         """What was committed is known: it was stored right behind what `_store` had asked for."""
@@ -305,13 +302,14 @@ class Log:
         self._head = max((events[-1].position for events in stored.values() if events), default=self._head)
 
     def _insert(self, events: Sequence[Event], rows: Rows, first: int) -> None:
-        from ledger.invariants.conduct import judge
+        from ledger.invariants.conduct import judge, worth_asking
         from ledger.log import statements
 
-        self.connection.execute_many(statements.insert_event(), [event._asdict() for event in events])
+        self.connection.execute_many(statements.insert_event(), events)
         write_rows(self.connection, rows)
-        if any(table in _JUDGED for table, _ in rows):
-            judged = judge(self.connection, first, self.policy())
+        asked = worth_asking(rows)
+        if asked:
+            judged = judge(self.connection, first, self.policy(), only=asked)
             if judged:
                 self.connection.execute_many(statements.upsert("breaches"), judged)
 
@@ -327,20 +325,30 @@ def _policy(text: str) -> Policy:
 
 
 def _event(row: Mapping[str, Any], position: int, version: int, recorded_at: int, head: str) -> Event:
-    values = {**row, "position": position, "version": version, "recorded_at": recorded_at}
-    columns = [values[name] for name in COLUMNS if name != "hash"]
-    return Event(**{name: values[name] for name in COLUMNS if name != "hash"}, hash=canonical.chain(head, columns))
+    stored = (
+        position,
+        row["stream"],
+        version,
+        row["event_id"],
+        row["type"],
+        row["schema"],
+        row["occurred_at"],
+        recorded_at,
+        row["actor"],
+        row["correlation_id"],
+        row["attempt"],
+        row["machine"],
+        row["payload"],
+    )
+    return Event(*stored, canonical.chain(head, stored))
 
 
 def write_rows(connection: Connection, rows: Rows) -> None:
     """Set the read models' rows as given."""
     from ledger.log import statements
 
-    by_table: dict[str, list[dict[str, Any]]] = {}
-    for (table, _key), row in rows.items():
-        by_table.setdefault(table, []).append(row)
-    for table, group in by_table.items():
-        connection.execute_many(statements.upsert(table), group)
+    for table, group in rows.items():
+        connection.execute_many(statements.upsert(table), group.values())
 
 
 def replay(connection: Connection, events: Iterable[Event]) -> dict[str, State]:
@@ -356,6 +364,6 @@ def replay(connection: Connection, events: Iterable[Event]) -> dict[str, State]:
         advance(state, event)
     rows: Rows = {}
     for state in states.values():
-        rows.update(rows_of(state))
+        join(rows, rows_of(state))
     write_rows(connection, rows)
     return states

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -66,9 +66,9 @@ def rebuild(events: Iterable[Event]) -> SqliteConnection:
 
 def _kept(connection: Connection, events: Iterable[Event]) -> Iterator[Event]:
     """The same events, each also inserted into the ledger in memory."""
-    batch: list[dict[str, object]] = []
+    batch: list[Event] = []
     for event in events:
-        batch.append(event._asdict())
+        batch.append(event)
         if len(batch) >= _BATCH:
             keep(connection, batch)
             batch = []
@@ -76,7 +76,7 @@ def _kept(connection: Connection, events: Iterable[Event]) -> Iterator[Event]:
     keep(connection, batch)
 
 
-def keep(connection: Connection, events: list[dict[str, object]]) -> None:
+def keep(connection: Connection, events: Sequence[Event]) -> None:
     """Insert events, as they are stored."""
     connection.execute_many(statements.insert_event(), events)
 

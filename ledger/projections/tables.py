@@ -1,150 +1,164 @@
-"""State → rows of the read models. Pure: the same state gives the same rows, in an append and in a rebuild."""
+"""State → rows of the read models. Pure: the same state gives the same rows, in an append and in a rebuild.
+
+A row is a tuple in the order of its table's columns (`ledger.log.schema`; a test holds both together). It is written
+as it stands: an append makes the rows that its events can have changed, and no more.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 from ledger.canonical import dumps
+from ledger.events import Event
 from ledger.moments import MICROS
-from ledger.state.model import Account, Decision, Intent, LedgerState, Machine, Run, State
+from ledger.state.model import Account, Decision, Intent, LedgerState, Machine, Odd, Run, State
 
-Key = tuple[str, tuple[Any, ...]]
-Row = dict[str, Any]
-Rows = dict[Key, Row]
+Row = tuple[Any, ...]
+Table = dict[Row, Row]  # key → row
+Rows = dict[str, Table]
 
-# Table → the columns of its key.
-KEYS: dict[str, tuple[str, ...]] = {
-    "streams": ("stream",),
-    "runs": ("stream",),
-    "machines": ("machine", "stream"),
-    "intents": ("position",),
-    "decisions": ("position",),
-    "evidence": ("decision", "position"),
-    "rungs": ("stream", "generation", "rung"),
-    "oddities": ("position",),
-    "accounts": ("stream",),
-    "policies": ("position",),
-    "acks": ("breach", "position"),
+# Table → the places of its key among its columns.
+KEYS: dict[str, tuple[int, ...]] = {
+    "streams": (0,),
+    "runs": (0,),
+    "machines": (0, 1),
+    "intents": (0,),
+    "decisions": (0,),
+    "evidence": (0, 1),
+    "rungs": (0, 1, 2),
+    "oddities": (0,),
+    "accounts": (0,),
+    "policies": (0,),
+    "acks": (0, 1),
 }
+
+
+class Before(NamedTuple):
+    """How long the lists of a state were before it went on: they only grow."""
+
+    odd: int = 0
+    decisions: int = 0
+    acks: int = 0
+    ladders: int = 0
+    policies: int = 0
+
+
+def before(state: State) -> Before:
+    """What `touched` needs to know of a state, kept before it goes on."""
+    odd, decisions = len(state.odd), len(state.decisions)
+    if isinstance(state, Run):
+        return Before(odd, decisions, len(state.acks), len(state.ladders))
+    if isinstance(state, LedgerState):
+        return Before(odd, decisions, len(state.acks), 0, len(state.policies))
+    return Before(odd, decisions)
 
 
 def rows_of(state: State) -> Rows:
     """Every row that `state` stands for."""
-    rows: Rows = {}
     if state.version == 0:
-        return rows
-    kind = "run" if isinstance(state, Run) else "account" if isinstance(state, Account) else "ledger"
-    _put(
-        rows,
-        "streams",
-        stream=state.stream,
-        kind=kind,
-        version=state.version,
-        position=state.position,
-        hash=state.hash,
-        unreadable_pos=state.unreadable[0][0] if state.unreadable else None,
-    )
-    for position, type_, stage, attempt, machine, at, generation in state.odd:
-        _put(
-            rows,
-            "oddities",
-            position=position,
-            stream=state.stream,
-            generation=generation,
-            type=type_,
-            stage=stage,
-            attempt=attempt,
-            machine=machine,
-            at=at,
-        )
+        return {}
     if isinstance(state, Run):
-        _run(rows, state)
-    elif isinstance(state, Account):
-        _account(rows, state)
+        machines: Iterable[Machine] = state.machines.values()
+        return _rows(state, Before(), machines, state.intents.values())
+    return _rows(state, Before(), state.orphans.values() if isinstance(state, Account) else (), ())
+
+
+def touched(state: State, was: Before, events: Sequence[Event]) -> Rows:
+    """The rows that `events` can have changed: `state` is as they left it, `was` as they found it."""
+    intents: list[Intent] = []
+    names = {event.machine for event in events if event.machine}
+    if isinstance(state, Run):
+        known = state.machines
+        asked = {event.attempt for event in events if event.type in _OF_INTENTS}
+        if asked:
+            intents = [intent for intent in state.intents.values() if intent.attempt in asked]
     else:
-        _ledger(rows, state)
+        known = state.orphans if isinstance(state, Account) else {}
+    return _rows(state, was, [known[name] for name in names if name in known], intents)
+
+
+def join(rows: Rows, more: Rows) -> None:
+    """Add `more` to `rows`; what is newer takes the place of what is older."""
+    for table, group in more.items():
+        if table in rows:
+            rows[table].update(group)
+        else:
+            rows[table] = group
+
+
+_OF_INTENTS = frozenset(("ProvisionRequested", "ProvisionRefused", "ProvisionUnresolved", "Provisioned"))
+
+
+def _rows(state: State, was: Before, machines: Iterable[Machine], intents: Iterable[Intent]) -> Rows:
+    kind = "run" if isinstance(state, Run) else "account" if isinstance(state, Account) else "ledger"
+    unreadable = state.unreadable[0][0] if state.unreadable else None
+    stream = state.stream
+    rows: Rows = {"streams": {(stream,): (stream, kind, state.version, state.position, state.hash, unreadable)}}
+    if isinstance(state, Run):
+        rows["runs"] = {(stream,): _run(state)}
+        if len(state.ladders) > was.ladders:
+            newest = islice(state.ladders.items(), was.ladders, None)
+            every = [(stream, generation, rung) for generation, ladder in newest for rung in ladder]
+            rows["rungs"] = {row: row for row in every}
+    elif isinstance(state, Account):
+        rows["accounts"] = {(stream,): _account(state)}
+    elif len(state.policies) > was.policies:
+        made = _policies(state, was.policies)
+        rows["policies"] = {(row[0],): row for row in made}
+    if machines:
+        rows["machines"] = {(m.id, stream): _machine(stream, m) for m in machines}
+    if intents:
+        rows["intents"] = {(i.position,): _intent(stream, i) for i in intents}
+    if len(state.odd) > was.odd:
+        rows["oddities"] = {(odd[0],): _oddity(stream, odd) for odd in state.odd[was.odd :]}
+    if len(state.decisions) > was.decisions:
+        decisions = state.decisions[was.decisions :]
+        rows["decisions"] = {(d.position,): _decision(stream, d) for d in decisions}
+        evidence = [(d.position, position) for d in decisions for position in d.evidence]
+        if evidence:
+            rows["evidence"] = {row: row for row in evidence}
+    if not isinstance(state, Account) and len(state.acks) > was.acks:
+        rows["acks"] = {row: row for row in islice(state.acks.items(), was.acks, None)}
     return rows
 
 
-def changed(before: Rows, after: Rows) -> Rows:
-    """The rows that are new or not as they were. Rows are never taken away: a log only grows."""
-    return {key: row for key, row in after.items() if before.get(key) != row}
-
-
-def _put(rows: Rows, table: str, **row: Any) -> None:
-    rows[(table, tuple(row[column] for column in KEYS[table]))] = row
-
-
-def _run(rows: Rows, run: Run) -> None:
+def _run(run: Run) -> Row:
     failover = run.failover
     budget = budget_hours(run)
-    _put(
-        rows,
-        "runs",
-        stream=run.stream,
-        generation=run.generation,
-        issue=run.issue,
-        lane=run.lane,
-        backend=run.backend,
-        driven=int(run.driven),
-        stage=run.stage,
-        active=int(run.active),
-        closing=int(run.closing),
-        opened_at=run.opened_at,
-        opened_pos=run.opened_pos,
-        closed_at=run.closed_at,
-        closed_pos=run.closed_pos or None,
-        outcome=run.outcome,
-        reason=run.reason,
-        failure_class=run.failure_class,
-        handle_machine=run.handle,
-        handle_pos=run.handle_pos or None,
-        failover_at=failover.decided_at if failover else None,
-        failover_pos=failover.position if failover else None,
-        failover_base_at=failover.base_at if failover else None,
-        failover_base_pos=failover.base_pos if failover else None,
-        failover_reason=failover.reason if failover else None,
-        failover_machine=failover.machine if failover else None,
-        failover_queued=int(failover is not None and failover.base_at is None),
-        budget_us=round(budget * 3600 * MICROS) if budget else None,
-        edited_at=run.edited_at,
-        edited_pos=run.edited_pos or None,
-        edited_owned=len(run.edited),
-        position=run.position,
+    return (
+        run.stream,
+        run.generation,
+        run.issue,
+        run.lane,
+        run.backend,
+        int(run.driven),
+        run.stage,
+        int(run.active),
+        int(run.closing),
+        run.opened_at,
+        run.opened_pos,
+        run.closed_at,
+        run.closed_pos or None,
+        run.outcome,
+        run.reason,
+        run.failure_class,
+        run.handle,
+        run.handle_pos or None,
+        failover.decided_at if failover else None,
+        failover.position if failover else None,
+        failover.base_at if failover else None,
+        failover.base_pos if failover else None,
+        failover.reason if failover else None,
+        failover.machine if failover else None,
+        int(failover is not None and failover.base_at is None),
+        round(budget * 3600 * MICROS) if budget else None,
+        run.edited_at,
+        run.edited_pos or None,
+        len(run.edited),
+        run.position,
     )
-    for generation, ladder in run.ladders.items():
-        for rung in ladder:
-            _put(rows, "rungs", stream=run.stream, generation=generation, rung=rung)
-    for machine in run.machines.values():
-        _machine(rows, run.stream, machine)
-    for intent in run.intents.values():
-        _intent(rows, run.stream, intent)
-    _decisions(rows, run.stream, run.decisions)
-    for breach, position in run.acks.items():
-        _put(rows, "acks", breach=breach, position=position)
-
-
-def _decisions(rows: Rows, stream: str, decisions: list[Decision]) -> None:
-    for d in decisions:
-        _put(
-            rows,
-            "decisions",
-            position=d.position,
-            stream=stream,
-            generation=d.generation,
-            type=d.type,
-            attempt=d.attempt,
-            machine=d.machine,
-            reason=d.reason,
-            at=d.at,
-            actor=d.actor,
-            claim=d.claim,
-            idle_reads=d.idle_reads,
-            idle_span=d.idle_span,
-            probe=d.probe,
-        )
-        for position in d.evidence:
-            _put(rows, "evidence", decision=d.position, position=position)
 
 
 def budget_hours(run: Run) -> float | None:
@@ -157,123 +171,131 @@ def budget_hours(run: Run) -> float | None:
     return float(value) if number and 0 < value < 1e6 else None
 
 
-def _machine(rows: Rows, stream: str, m: Machine) -> None:
-    _put(
-        rows,
-        "machines",
-        machine=m.id,
-        stream=stream,
-        generation=m.generation,
-        attempt=m.attempt,
-        backend=m.backend,
-        account=m.account,
-        name=m.name,
-        zone=m.zone,
-        rung=m.rung,
-        claim=m.claim,
-        stage=m.stage,
-        marker=m.marker,
-        requested_model=m.requested_model,
-        model=m.model,
-        handle_model=m.handle_model,
-        handle_zone=m.handle_zone,
-        handle_ports=m.handle_ports,
-        ports=m.ports,
-        created_at=m.created_at,
-        known_at=m.known_at,
-        known_pos=m.known_pos,
-        cost_per_hour=m.cost_per_hour,
-        status=m.status,
-        status_since=m.status_since or None,
-        status_pos=m.status_pos or None,
-        phase=m.phase,
-        observed_pos=m.observed_pos or None,
-        stale_at=m.stale_at,
-        stale_pos=m.stale_pos or None,
-        unreached_at=m.unreached_at,
-        unreached_pos=m.unreached_pos or None,
-        gpus=m.gpus,
-        gpus_pos=m.gpus_pos or None,
-        log=m.log,
-        log_pos=m.log_pos or None,
-        last_line_at=m.last_line_at,
-        queued=int(m.queued),
-        queue_since=m.queue_since,
-        billed_since=m.billed_since,
-        billed_until=m.billed_until,
-        bound_began=m.bound_began,
-        bound_pos=m.bound_pos or None,
-        launched_at=m.launched_at,
-        launched_pos=m.launched_pos or None,
-        ended_at=m.ended_at,
-        ended_pos=m.ended_pos or None,
-        outcome=m.outcome,
-        reconnected_ended_at=m.reconnected_ended_at,
-        reconnected_ended_pos=m.reconnected_ended_pos or None,
-        left_at=m.left_at,
-        left_pos=m.left_pos or None,
-        teardown_at=m.teardown_first_at,
-        teardown_pos=m.teardown_first_pos or None,
-        teardown_failures=m.teardown_failures,
-        teardown_error=m.teardown_error,
-        absent_at=m.absent_at,
-        absent_pos=m.absent_pos or None,
-        gone_at=m.gone_at,
-        gone_pos=m.gone_pos or None,
-        gone_by=m.gone_by,
+def _machine(stream: str, m: Machine) -> Row:
+    return (
+        m.id,
+        stream,
+        m.generation,
+        m.attempt,
+        m.backend,
+        m.account,
+        m.name,
+        m.zone,
+        m.rung,
+        m.claim,
+        m.stage,
+        m.marker,
+        m.requested_model,
+        m.model,
+        m.handle_model,
+        m.handle_zone,
+        m.handle_ports,
+        m.ports,
+        m.created_at,
+        m.known_at,
+        m.known_pos,
+        m.cost_per_hour,
+        m.status,
+        m.status_since or None,
+        m.status_pos or None,
+        m.phase,
+        m.observed_pos or None,
+        m.stale_at,
+        m.stale_pos or None,
+        m.unreached_at,
+        m.unreached_pos or None,
+        m.gpus,
+        m.gpus_pos or None,
+        m.log,
+        m.log_pos or None,
+        m.last_line_at,
+        int(m.queued),
+        m.queue_since,
+        m.billed_since,
+        m.billed_until,
+        m.bound_began,
+        m.bound_pos or None,
+        m.launched_at,
+        m.launched_pos or None,
+        m.ended_at,
+        m.ended_pos or None,
+        m.outcome,
+        m.reconnected_ended_at,
+        m.reconnected_ended_pos or None,
+        m.left_at,
+        m.left_pos or None,
+        m.teardown_first_at,
+        m.teardown_first_pos or None,
+        m.teardown_failures,
+        m.teardown_error,
+        m.absent_at,
+        m.absent_pos or None,
+        m.gone_at,
+        m.gone_pos or None,
+        m.gone_by,
     )
 
 
-def _intent(rows: Rows, stream: str, i: Intent) -> None:
-    row: Row = {
-        "position": i.position,
-        "stream": stream,
-        "generation": i.generation,
-        "attempt": i.attempt,
-        "attempt_try": i.attempt_try,
-        "backend": i.backend,
-        "account": i.account,
-        "rung": i.rung,
-        "zone": i.zone,
-        "requested_at": i.requested_at,
-        "call_before": i.call_before,
-        "deadline": i.deadline,
-        "stage": i.stage,
-        "class": i.cls,
-        "resolved_pos": i.resolved_pos,
-    }
-    rows[("intents", (i.position,))] = row
-
-
-def _account(rows: Rows, account: Account) -> None:
-    _put(
-        rows,
-        "accounts",
-        stream=account.stream,
-        backend=account.backend,
-        account=account.account,
-        read_at=account.read_at,
-        read_pos=account.read_pos or None,
-        complete=int(account.complete),
-        complete_at=account.complete_at,
-        complete_pos=account.complete_pos or None,
-        listed=len(account.machines),
-        fingerprint=account.fingerprint,
+def _intent(stream: str, i: Intent) -> Row:
+    return (
+        i.position,
+        stream,
+        i.generation,
+        i.attempt,
+        i.attempt_try,
+        i.backend,
+        i.account,
+        i.rung,
+        i.zone,
+        i.requested_at,
+        i.call_before,
+        i.deadline,
+        i.stage,
+        i.cls,
+        i.resolved_pos,
     )
-    for machine in account.orphans.values():
-        _machine(rows, account.stream, machine)
-    _decisions(rows, account.stream, account.decisions)
 
 
-def _ledger(rows: Rows, state: LedgerState) -> None:
-    for at_position, recorded_at, policy in state.policies:
-        _put(
-            rows,
-            "policies",
-            position=at_position,
-            recorded_at=recorded_at,
-            ledger=state.id,
-            policy=dumps(policy.to_payload()),
-        )
-    for breach, position in state.acks.items():
-        _put(rows, "acks", breach=breach, position=position)
+def _decision(stream: str, d: Decision) -> Row:
+    return (
+        d.position,
+        stream,
+        d.generation,
+        d.type,
+        d.attempt,
+        d.machine,
+        d.reason,
+        d.at,
+        d.actor,
+        d.claim,
+        d.idle_reads,
+        d.idle_span,
+        d.probe,
+    )
+
+
+def _oddity(stream: str, odd: Odd) -> Row:
+    position, type_, stage, attempt, machine, at, generation = odd
+    return position, stream, generation, type_, stage, attempt, machine, at
+
+
+def _account(account: Account) -> Row:
+    return (
+        account.stream,
+        account.backend,
+        account.account,
+        account.read_at,
+        account.read_pos or None,
+        int(account.complete),
+        account.complete_at,
+        account.complete_pos or None,
+        len(account.machines),
+        account.fingerprint,
+    )
+
+
+def _policies(state: LedgerState, first: int) -> list[Row]:
+    return [
+        (at_position, recorded_at, state.id, dumps(policy.to_payload()))
+        for at_position, recorded_at, policy in state.policies[first:]
+    ]
