@@ -131,7 +131,7 @@ class Schedule:
 
     def _pick(self) -> Task:
         first = self._ready[0].process
-        if all(task.process is first for task in self._ready):
+        if len(self._ready) == 1 or all(task.process is first for task in self._ready):
             return self._ready.pop(0)
         rank = min(task.process.rank for task in self._ready)
         candidates = [task for task in self._ready if task.process.rank == rank]
