@@ -271,6 +271,10 @@ class Mishaps:
                 row["gpu_util"] = gpu
             row["workload"] = gpu != 0 and self._maybe(0.5)
             if kind != "ours" and self._maybe(0.5):
-                self._add("machines", cloud=cloud, name=name, created=-self.chance.choice((60, 3600, 90_000)), **row)
+                section = "machines"
+                self._add(section, cloud=cloud, name=name, created=-self.chance.choice((60, 3600, 90_000)), **row)
             else:
-                self._add("world", at=self._when(), cloud=cloud, appears=name, **row)
+                section = "world"
+                self._add(section, at=self._when(), cloud=cloud, appears=name, **row)
+            if gpu is None:
+                self.sections[section][-1]["gpu_util"] = None  # nobody can tell, which is not idle

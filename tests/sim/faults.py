@@ -105,12 +105,18 @@ FAULTS = (
         "    machine.queue_since = event.occurred_at\n"
         "    machine.bound_began = event.occurred_at if machine.bound_began else None\n",
     ),
-    _one(
+    Fault(
         "adopted-by-name-alone",
-        "decide/facts.py",
-        "if not run.open or run.imported is None or run.mine() or run.tries() or len(view.named) != 1"
-        " or not run.attempts:",
-        "if not run.open or run.mine() or len(view.named) != 1 or not run.attempts:",
+        (
+            (
+                "decide/facts.py",
+                "if not run.open or run.imported is None or run.mine() or run.tries() or len(view.named) != 1"
+                " or not run.attempts:",
+                "if not run.open or run.mine() or len(view.named) != 1 or not run.attempts:",
+            ),
+            ("decide/facts.py", 'run.imported.get("job_id")', '(run.imported or {}).get("job_id")'),
+            ("decide/facts.py", "if seen.backend != run.backend or (", "if seen.backend not in ('gcp', 'runpod') or ("),
+        ),
     ),
     _one(
         "call-before-ignored",
@@ -179,17 +185,27 @@ FAULTS = (
         "    if machine is not here and not by_hand:\n",
         "    if machine is not here and not by_hand and False:\n",
     ),
-    _one(
+    Fault(
         "orphan-ended-at-first-sight",
-        "decide/teardown.py",
-        "    return machine.idles[-1][1] - machine.idles[0][1] >= micros(policy.idle_grace_seconds)\n",
-        "    return True\n",
+        (
+            ("decide/teardown.py", "or len(machine.idles) < 2:", "or not machine.idles:"),
+            (
+                "decide/teardown.py",
+                "    return machine.idles[-1][1] - machine.idles[0][1] >= micros(policy.idle_grace_seconds)\n",
+                "    return True\n",
+            ),
+        ),
     ),
-    _one(
+    Fault(
         "unknown-gpus-read-as-idle",
-        "decide/facts.py",
-        """    idle = draft.payload["gpu_util"] == 0 and draft.payload["workload"] is not True\n""",
-        """    idle = draft.payload["gpu_util"] in (0, None) and draft.payload["workload"] is not True\n""",
+        (
+            (
+                "decide/facts.py",
+                'idle = draft.payload["gpu_util"] == 0 and',
+                'idle = draft.payload["gpu_util"] in (0, None) and',
+            ),
+            ("state/machines.py", 'if payload.get("gpu_util") == 0 and', 'if payload.get("gpu_util") in (0, None) and'),
+        ),
     ),
     _one(
         "a-lost-race-acts-all-the-same",
@@ -197,11 +213,20 @@ FAULTS = (
         "            why.pop()\n            continue  # another poller was first; decide again on what it left\n",
         "            log.state(stream)\n",
     ),
-    _one(
-        "left-without-a-teardown",
-        "decide/leave.py",
-        'return _away(machine, view, policy, "queue_timeout", rung, evidence, new_id, delete=True)',
-        'return _away(machine, view, policy, "queue_timeout", rung, evidence, new_id, delete=False)',
+    Fault(
+        "left-and-forgotten",
+        (
+            (
+                "decide/leave.py",
+                'return _away(machine, view, policy, "queue_timeout", rung, evidence, new_id, delete=True)',
+                'return _away(machine, view, policy, "queue_timeout", rung, evidence, new_id, delete=False)',
+            ),
+            (
+                "decide/teardown.py",
+                '        return machine.left_reason or "left", (machine.left_pos,)\n',
+                "        return None\n",
+            ),
+        ),
     ),
     _one(
         "a-name-that-is-taken-is-ours",
@@ -228,9 +253,9 @@ FAULTS = (
         "        path.write_bytes(text.encode()[:40])\n        before_rename()\n        beside.replace(path)\n",
     ),
     _one(
-        "an-unchanged-row-forgotten",
+        "a-row-of-a-machine-forgotten",
         "projections/tables.py",
-        "    return {key: row for key, row in after.items() if before.get(key) != row}\n",
-        "    return {key: row for key, row in after.items() if key not in before}\n",
+        "    names = {event.machine for event in events if event.machine}\n",
+        "    names = {event.machine for event in events if event.machine and event.type != 'TornDown'}\n",
     ),
 )
