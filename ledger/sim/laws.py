@@ -21,7 +21,7 @@ SURE = frozenset({"capacity", "quota", "unauthorized", "invalid"})
 def broken(evidence: Evidence) -> tuple[Violation, ...]:
     """Every law that does not hold."""
     record = _Record(evidence)
-    laws = [record.deletes_asked, record.creates_asked, record.refused_is_refused]
+    laws = [record.deletes_asked, record.creates_asked, record.refused_is_refused, record.taken_over]
     if not evidence.scenario.clocks:
         laws += [
             record.in_time,
@@ -114,6 +114,14 @@ class _Record:
             if event["type"] == "ProvisionRefused" and payload["sent"] and payload["class"] in SURE:
                 for machine in self.made.get(_key(event), ()):
                     yield _violation("a create is said to be refused, and it made one", machine.key, self._when(event))
+
+    def taken_over(self) -> Iterator[Violation]:
+        """By its name alone a machine is taken over for an old handle, and for nothing else."""
+        handled = {event["stream"] for event in self.e.events if event["type"] == "HandleImported"}
+        for event in self.e.events:
+            by_name = event["type"] == "Provisioned" and event["payload"]["matched_by"] == "import"
+            if by_name and event["stream"] not in handled:
+                yield _violation("a machine was taken over by its name", event["machine"], self._when(event))
 
     def nothing_is_nothing(self) -> Iterator[Violation]:
         """A create is said to have made nothing once its time is over, and while nothing of it is there."""

@@ -110,9 +110,8 @@ FAULTS = (
         (
             (
                 "decide/facts.py",
-                "if not run.open or run.imported is None or run.mine() or run.tries() or len(view.named) != 1"
-                " or not run.attempts:",
-                "if not run.open or run.mine() or len(view.named) != 1 or not run.attempts:",
+                "if not run.open or run.imported is None or run.mine() or run.tries() or len(view.named) != 1",
+                "if not run.open or run.mine() or len(view.named) != 1",
             ),
             ("decide/facts.py", 'run.imported.get("job_id")', '(run.imported or {}).get("job_id")'),
             ("decide/facts.py", "if seen.backend != run.backend or (", "if seen.backend not in ('gcp', 'runpod') or ("),
@@ -169,7 +168,8 @@ FAULTS = (
         "gone-once-the-delete-was-accepted",
         "poller/act.py",
         "        return  # accepted or absent: it is gone when it was seen to be\n",
-        '        draft = Draft("TornDown", {"by": "ledger"}, edges.source.now(), attempt=machine.attempt, machine=machine.id)\n'
+        '        gone = {"by": "ledger"}\n'
+        '        draft = Draft("TornDown", gone, edges.source.now(), attempt=machine.attempt, machine=machine.id)\n'
         "        edges.log.append_facts(stream, lambda _: [draft])\n"
         "        return\n",
     ),
