@@ -11,6 +11,7 @@ fact as it is, for it is true on any version.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,12 +19,13 @@ from functools import lru_cache
 from typing import Any
 
 from ledger import canonical
-from ledger.errors import Conflict, EventError
-from ledger.events import COLUMNS, KINDS, Draft, Event
+from ledger.errors import Conflict, EventError, StorageError, Taken, Unsure
+from ledger.events import COLUMNS, KINDS, LEDGER_STREAM, Draft, Event
 from ledger.log.connection import Connection, Params
+from ledger.log.tail import Tail
 from ledger.policy import Policy, lenient
 from ledger.projections.tables import Rows, before, join, rows_of, touched
-from ledger.source import Source, uuid7
+from ledger.source import Source, SystemSource, uuid7
 from ledger.state.fold import advance, fold, new_state
 from ledger.state.model import Run, State
 
@@ -33,6 +35,10 @@ _HEAD = "SELECT max(position) FROM events"
 _NEWS = f"{SELECT} WHERE position > :after ORDER BY position"
 _ACTIVE = "SELECT stream FROM runs WHERE active = 1 ORDER BY stream"
 POLICY = "SELECT policy FROM policies ORDER BY position DESC LIMIT 1"
+_TRIES = 20
+_JITTER = 50_000  # microseconds
+# How long a server is waited for that took the answer to a commit with it: a restart takes seconds.
+_ASKS, _ASK_SECONDS = 20, 0.5
 
 
 @dataclass(slots=True)
@@ -60,6 +66,7 @@ class Log:
         self.hooks = hooks or Hooks()
         self._states: dict[str, State] = {}
         self._head: int | None = None  # every state in `_states` is at least as new as this position
+        self._tail: Tail | None = None  # where events may appear behind others
         self._still = False  # nothing that is read can change now
         self._rows: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}  # what was asked at `_rows_at`
         self._rows_at = -1
@@ -72,10 +79,24 @@ class Log:
         return [Event._make(row) for row in self.connection.query(_STREAM, {"stream": stream, "after": after})]
 
     def read_all(self, after: int = 0, until: int | None = None) -> Iterator[Event]:
-        """All events in position order after a position; `until` is the last `recorded_at` wanted."""
+        """All events that stand now, in position order after a position; `until` is the last `recorded_at` wanted.
+
+        To go on later from where one was, see `follow`.
+        """
         limit = "" if until is None else " AND recorded_at <= :until"
         rows = self.connection.stream(
             f"{SELECT} WHERE position > :after{limit} ORDER BY position", {"after": after, "until": until}
+        )
+        return map(Event._make, rows)
+
+    def follow(self, after: int = 0) -> Iterator[Event]:
+        """The events after a position in front of which none can appear any more, in position order.
+
+        One who goes on from the last that it was told misses none, whoever writes beside it. What `read_all` shows
+        may be told here a moment later: a transaction in front of it is still under way.
+        """
+        rows = self.connection.stream(
+            f"{SELECT} WHERE position > :after AND {self.connection.settled} ORDER BY position", {"after": after}
         )
         return map(Event._make, rows)
 
@@ -92,9 +113,12 @@ class Log:
             self._still = outer
 
     def head(self) -> int:
-        """The position of the newest event; 0 where there is none. The states that were read are brought up to it."""
+        """A number that grows whenever the log has grown; 0 where it is empty. The states that were read are brought up
+        to it. It is the position of the newest event, where none can appear behind another."""
         if self._still and self._head is not None:
             return self._head
+        if self.connection.optimistic:
+            return self._late_head()
         newest = self.connection.query(_HEAD)[0][0] or 0
         if self._head is None:
             self._head = newest
@@ -103,10 +127,24 @@ class Log:
         return self._head
 
     def _catch_up(self, after: int) -> None:
+        events = [Event._make(row) for row in self.connection.query(_NEWS, {"after": after})]
+        self._head = events[-1].position if events else after
+        self._take_in(events)
+
+    def _late_head(self) -> int:
+        if self._tail is None:
+            self._tail = Tail(self.connection)
+            self._head = max([self._tail.settled, *self._tail.seen])
+            return self._head
+        assert self._head is not None
+        events = self._tail.news(self.connection)
+        self._head += len(events)
+        self._take_in(events)
+        return self._head
+
+    def _take_in(self, events: Sequence[Event]) -> None:
         news: dict[str, list[Event]] = {}
-        for row in self.connection.query(_NEWS, {"after": after}):
-            event = Event._make(row)
-            self._head = event.position
+        for event in events:
             news.setdefault(event.stream, []).append(event)
         for stream in news.keys() & self._states.keys():
             state = self._states[stream]
@@ -123,6 +161,10 @@ class Log:
         if rows is None:
             rows = self._rows[key] = self.connection.query(sql, params)
         return rows
+
+    def tail(self) -> Tail:
+        """A place in the log, from which its news are told; all that stands now is known there."""
+        return Tail(self.connection)
 
     def state(self, stream: str) -> State:
         """The stream's state now. It belongs to the log: read it, do not change it."""
@@ -163,6 +205,17 @@ class Log:
         """The streams of all active runs, in order."""
         return [row[0] for row in self.asked(_ACTIVE)]
 
+    def keep_time(self) -> None:
+        """Let the process go by the server's clock, where the database has one and the time is real."""
+        if not isinstance(self.source, SystemSource):
+            return
+        before = self.source.now()
+        server = self.connection.clock()
+        if server is not None:
+            off = server - (before + self.source.now()) // 2
+            # What a round trip may make of it is no reason to let time jump.
+            self.source.ahead += off if abs(off) > _JITTER else 0
+
     # appending
 
     def append(
@@ -181,15 +234,25 @@ class Log:
         if not prepared:
             return []
         self.hooks.before_append()
-        with self.connection.write():
-            done = self._already(stream, prepared)
-            if done is not None:
-                return done
-            if only_if is not None:
-                only_if()
-            stored, states = self._store([(stream, expected_version, prepared)], strict=True)
-        self._stored(stored, states)
-        events = stored.get(stream, [])
+        done: list[Event] | None = None
+        # What others are judged by is changed while nobody else appends: a rebuild then judges as they did.
+        alone = only_if is not None or stream == LEDGER_STREAM
+
+        def write() -> dict[str, list[Event]]:
+            nonlocal done
+            with self.connection.write(alone=alone):
+                done = self._already(stream, prepared)
+                if done is not None:
+                    return {}
+                if only_if is not None:
+                    only_if()
+                stored, states = self._store([(stream, expected_version, prepared)], strict=True)
+            self._stored(stored, states)
+            return stored
+
+        events = self._written(write, prepared).get(stream, [])
+        if done is not None:
+            return done
         self.hooks.after_commit(events)
         return events
 
@@ -208,9 +271,14 @@ class Log:
         if not prepared:
             return Seen()
         self.hooks.before_append()
-        with self.connection.write():
-            stored, states = self._store(prepared, strict=False)
-        self._stored(stored, states)
+
+        def write() -> dict[str, list[Event]]:
+            with self.connection.write():
+                stored, states = self._store(prepared, strict=False)
+            self._stored(stored, states)
+            return stored
+
+        stored = self._written(write, [row for _, _, rows in prepared for row in rows])
         for events in stored.values():
             self.hooks.after_commit(events)
         return Seen(stored, [stream for stream, _, _ in prepared if stream not in stored])
@@ -226,6 +294,46 @@ class Log:
                 return self.append(stream, state.version, drafts(state))
             except Conflict:
                 continue
+
+    def _written(
+        self, write: Callable[[], dict[str, list[Event]]], rows: Sequence[Mapping[str, Any]]
+    ) -> dict[str, list[Event]]:
+        """What `write` stored of `rows`. Where another process wrote first, it is asked again, with what stands then.
+
+        Where the answer to the commit was lost, the log is asked: the events bear their ids.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                return write()
+            except Taken as taken:
+                self._states.clear()
+                if not left:
+                    raise StorageError(f"{taken}, {_TRIES} times; try again") from taken
+            except Unsure as unsure:
+                self._states.clear()
+                found = self._standing(rows, unsure)
+                if found:
+                    return found
+        raise AssertionError
+
+    def _standing(self, rows: Sequence[Mapping[str, Any]], unsure: Unsure) -> dict[str, list[Event]]:
+        """Those of `rows` that stand. Raises StorageError where the database cannot be asked."""
+        for left in reversed(range(_ASKS)):
+            try:
+                found: dict[str, list[Event]] = {}
+                # Alone: once the lost one has ended, one way or the other.
+                with self.connection.write(alone=True):
+                    for row in rows:
+                        for stored in self.connection.query(f"{SELECT} WHERE event_id = :id", {"id": row["event_id"]}):
+                            found.setdefault(row["stream"], []).append(Event._make(stored))
+                return found
+            except StorageError as error:
+                if not left:
+                    raise StorageError(
+                        f"{unsure}; whether it was recorded is not known: read before you go on"
+                    ) from error
+                time.sleep(_ASK_SECONDS)
+        raise AssertionError
 
     def _prepare(self, stream: str, drafts: Sequence[Draft]) -> list[dict[str, Any]]:
         from ledger.payloads import validate
@@ -267,20 +375,28 @@ class Log:
     def _store(
         self, batches: Sequence[tuple[str, int, Sequence[Mapping[str, Any]]]], *, strict: bool
     ) -> tuple[dict[str, list[Event]], dict[str, State]]:
-        last = self.connection.query("SELECT position, recorded_at FROM events ORDER BY position DESC LIMIT 1")
-        position, recorded_at = last[0] if last else (0, 0)
-        first = position + 1
-        recorded_at = max(recorded_at, self.source.now())
-        stored: dict[str, list[Event]] = {}
+        if self.connection.optimistic:  # in one order, so that of two writers of the same streams one waits, not both
+            batches = sorted(batches, key=lambda batch: batch[0])
+        if not self.connection.optimistic:
+            self.head()
         states: dict[str, State] = {}
+        standing = []
+        for batch in batches:
+            stream, expected, prepared = batch
+            states[stream] = state = self._state_at(stream, expected)
+            if state.version == expected:
+                standing.append(batch)
+            elif strict:
+                raise Conflict(stream, expected, state.version)
+        n = sum(len(prepared) for _, _, prepared in standing)
+        if not n:
+            return {}, {}
+        first, recorded_at = self.connection.take(n, self._now())
+        position = first - 1
+        stored: dict[str, list[Event]] = {}
         rows: Rows = {}
-        self.head()
-        for stream, expected, prepared in batches:
-            state = states.get(stream) or self._state(stream)
-            if state.version != expected:
-                if strict:
-                    raise Conflict(stream, expected, state.version)
-                continue
+        for stream, _, prepared in standing:
+            state = states[stream]
             events = []
             head, version = state.hash, state.version
             for row in prepared:
@@ -293,25 +409,44 @@ class Log:
             join(rows, touched(state, was, events))
             stored[stream] = events
             states[stream] = state
-        self._insert([event for events in stored.values() for event in events], rows, first)
+        self._insert([event for events in stored.values() for event in events], rows)
         return stored, states
 
-    def _stored(self, stored: Mapping[str, Sequence[Event]], states: Mapping[str, State]) -> None:
-        """What was committed is known: it was stored right behind what `_store` had asked for."""
-        self._states.update(states)
-        self._head = max((events[-1].position for events in stored.values() if events), default=self._head)
+    def _state_at(self, stream: str, expected: int) -> State:
+        """The stream's state: as it is known where that is the version expected, and an insert would tell otherwise."""
+        known = self._states.get(stream)
+        if self.connection.optimistic and (known is None or known.version != expected):
+            # Read alone: what a transaction of others has done to the rest is no matter here.
+            state = self._states[stream] = fold(
+                self.read(stream, known.version if known else 0), known or new_state(stream)
+            )
+            return state
+        return self._state(stream)
 
-    def _insert(self, events: Sequence[Event], rows: Rows, first: int) -> None:
+    def _now(self) -> int | None:
+        """The moment of recording: that of a rehearsal's clock; in real use the database says it."""
+        return None if isinstance(self.source, SystemSource) else self.source.now()
+
+    def _stored(self, stored: Mapping[str, Sequence[Event]], states: Mapping[str, State]) -> None:
+        """What was committed is known: where one writes at a time, right behind what `_store` had asked for."""
+        self._states.update(states)
+        if self.connection.optimistic:
+            self._head = None if self._head is None else self._head + 1
+        else:
+            self._head = max((events[-1].position for events in stored.values() if events), default=self._head)
+
+    def _insert(self, events: Sequence[Event], rows: Rows) -> None:
         from ledger.invariants.conduct import judge, worth_asking
         from ledger.log import statements
 
-        self.connection.execute_many(statements.insert_event(), events)
+        dialect = self.connection.dialect
+        self.connection.execute_many(statements.insert_event(dialect), events)
         write_rows(self.connection, rows)
         asked = worth_asking(rows)
         if asked:
-            judged = judge(self.connection, first, self.policy(), only=asked)
+            judged = judge(self.connection, events[0].position, self.policy(), events[-1].position, only=asked)
             if judged:
-                self.connection.execute_many(statements.upsert("breaches"), judged)
+                self.connection.execute_many(statements.upsert("breaches", dialect), judged)
 
 
 def policy_of(rows: Sequence[tuple[Any, ...]]) -> Policy:
@@ -348,7 +483,7 @@ def write_rows(connection: Connection, rows: Rows) -> None:
     from ledger.log import statements
 
     for table, group in rows.items():
-        connection.execute_many(statements.upsert(table), group.values())
+        connection.execute_many(statements.upsert(table, connection.dialect), group.values())
 
 
 def replay(connection: Connection, events: Iterable[Event]) -> dict[str, State]:

@@ -112,6 +112,7 @@ def usd_per_hour(edges: Edges) -> float:
 
 def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = False) -> Report:
     """One tick over all active runs, or those named. Ends within the policy's `tick_deadline_seconds`."""
+    edges.log.keep_time()
     with edges.log.at_once():
         policy = policy_in_force(edges)
         wanted = accounts(edges)

@@ -22,7 +22,7 @@ from ledger.sim.truths import Violation, same_events
 from ledger.sim.universe import told
 
 BATCH = 25
-Batch = tuple[int, int, int, int]  # seed, first index, end, how many of them once more
+Batch = tuple[int, int, int, int, str | None]  # seed, first index, end, how many of them once more, server
 # What the audit may find in no scenario, whatever it scripts: the ledger's own conduct.
 NEVER = (
     "attempt-leak",
@@ -99,14 +99,16 @@ class Report:
         }
 
 
-def search(n: int, seed: int = 0, jobs: int = 1, folder: Path | None = None, twice: int = 1) -> Report:
+def search(
+    n: int, seed: int = 0, jobs: int = 1, folder: Path | None = None, twice: int = 1, server: str | None = None
+) -> Report:
     """Rehearse scenarios 0 to n - 1 of `seed` in `jobs` processes; shrunk failures are written into `folder`.
 
-    `twice`: every so many are rehearsed a second time for truth 8.
+    `twice`: every so many are rehearsed a second time for truth 8. `server`: the ledgers are on that PostgreSQL server.
     """
     began = time.perf_counter()
     report = Report(n, seed)
-    batches = [(seed, first, min(first + BATCH, n), twice) for first in range(0, n, BATCH)]
+    batches = [(seed, first, min(first + BATCH, n), twice, server) for first in range(0, n, BATCH)]
     for part in _parts(batches, jobs):
         report.add(part)
     report.failures.sort(key=lambda failure: failure.index)
@@ -117,7 +119,9 @@ def search(n: int, seed: int = 0, jobs: int = 1, folder: Path | None = None, twi
     return report
 
 
-def judged(made: Document, seed: int, *, twice: bool = True) -> tuple[Outcome | None, tuple[Violation, ...]]:
+def judged(
+    made: Document, seed: int, *, twice: bool = True, server: str | None = None
+) -> tuple[Outcome | None, tuple[Violation, ...]]:
     """Rehearse a document with that seed: what came of it, and the truths that are broken (0: the program raised).
 
     `twice`: rehearse it again for truth 8. Raises ScenarioError for a document that is no scenario.
@@ -126,12 +130,13 @@ def judged(made: Document, seed: int, *, twice: bool = True) -> tuple[Outcome | 
 
     scenario = scenario_of(made)
     try:
-        outcome = rehearse(scenario, seed, TheProgram(in_memory=True))
+        program = TheProgram(in_memory=True) if server is None else TheProgram(server=server)
+        outcome = rehearse(scenario, seed, program)
         broken = outcome.truths
         found = sorted(outcome.facts.audit_ever & set(NEVER))
         broken += tuple(Violation(0, f"the audit found {invariant}") for invariant in found)
         if twice and not broken:
-            again = events_of(scenario, seed, TheProgram(in_memory=True))
+            again = events_of(scenario, seed, program)
             broken = same_events(outcome.facts.events, again)
     except Exception as error:  # whatever the program raises is a finding
         where = traceback.extract_tb(error.__traceback__)[-1]
@@ -151,24 +156,24 @@ def _parts(batches: list[Batch], jobs: int) -> Iterator[Report]:
 
 
 def _batch(batch: Batch) -> Report:
-    seed, first, last, twice = batch
+    seed, first, last, twice, server = batch
     gc.freeze()  # what is loaded stays: it need not be gone through again and again
     report = Report(last - first, seed)
     for index in range(first, last):
         made = document(seed, index)
-        outcome, broken = judged(made, index, twice=index % twice == 0)
+        outcome, broken = judged(made, index, twice=index % twice == 0, server=server)
         if outcome is not None:
             _reached(report, made, outcome)
         if broken:
-            small = shrink(made, _fails_alike(index, broken[0]))
+            small = shrink(made, _fails_alike(index, broken[0], server))
             report.failures.append(Failure(seed, index, broken, small))
     return report
 
 
-def _fails_alike(seed: int, violation: Violation) -> Callable[[Document], bool]:
+def _fails_alike(seed: int, violation: Violation, server: str | None) -> Callable[[Document], bool]:
     def fails(made: Document) -> bool:
         try:
-            _, broken = judged(made, seed, twice=violation.truth == 8)
+            _, broken = judged(made, seed, twice=violation.truth == 8, server=server)
         except ScenarioError:
             return False
         return violation.key in {found.key for found in broken}

@@ -33,7 +33,15 @@ _TOGETHER = 300  # runs that are under way at the same time in the log
 EVENTS_A_RUN = 12
 # What rests on evidence: here, on all that was known of its machine.
 _RESTS = frozenset(
-    ("FailoverDecided", "TeardownRequested", "TornDown", "WorkloadEnded", "LaunchFailed", "ProvisionRefused", "RunClosed")
+    (
+        "FailoverDecided",
+        "TeardownRequested",
+        "TornDown",
+        "WorkloadEnded",
+        "LaunchFailed",
+        "ProvisionRefused",
+        "RunClosed",
+    )
 )
 
 
@@ -132,7 +140,9 @@ class _Writer:
             state = states[stream] = new_state(stream)
         self.position += 1
         if draft.type in _RESTS:
-            draft = replace(draft, payload={**draft.payload, "evidence": list(self.last.get(draft.machine or stream, ()))})
+            draft = replace(
+                draft, payload={**draft.payload, "evidence": list(self.last.get(draft.machine or stream, ()))}
+            )
         seen = self.last.setdefault(draft.machine or stream, [])
         seen.append(self.position)
         event = event_of(stream, draft, self.position, state.version + 1, self.now, state.hash)
