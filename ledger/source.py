@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from typing import Protocol
 
 
@@ -54,10 +53,17 @@ def uuid7(source: Source) -> str:
     value = (millis << 80) | (chance & ((1 << 80) - 1))
     value = (value & ~(0xF << 76)) | (0x7 << 76)
     value = (value & ~(0x3 << 62)) | (0x2 << 62)
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return _written(value)
 
 
 def uuid4(source: Source) -> str:
     """A random UUID (version 4) from the source's chance."""
-    return str(uuid.UUID(bytes=source.random_bytes(16), version=4))
+    value = int.from_bytes(source.random_bytes(16), "big")
+    value = (value & ~(0xF << 76)) | (0x4 << 76)
+    value = (value & ~(0x3 << 62)) | (0x2 << 62)
+    return _written(value)
+
+
+def _written(value: int) -> str:
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -96,6 +96,7 @@ def rehearse(
 
 def _search(call: Call, number: int, seed: int, jobs: int, keep: Path | None, server: str | None) -> int:
     from ledger.sim.search import search
+    from ledger.sim.universe import told
 
     report = search(number, seed, jobs, keep or Path.cwd(), server=server)
     if call.json:
@@ -104,9 +105,7 @@ def _search(call: Call, number: int, seed: int, jobs: int, keep: Path | None, se
     for failure in report.failures:
         output.say(f"NOT HELD  {failure}", "bad")
     rows = [
-        (kind, word, str(times))
-        for kind, counted in sorted(report.counts.items())
-        for word, times in sorted(counted.items())
+        (kind, word, str(times)) for kind, counted in told(report.counts).items() for word, times in counted.items()
     ]
     output.table(("kind", "what occurred", "times"), rows, right=("times",))
     held = number - len(report.failures)

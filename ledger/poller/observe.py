@@ -71,12 +71,16 @@ class Observation:
         )
 
 
-def read_lists(edges: Edges, seconds: float, wanted: Iterable[tuple[str, str]] | None = None) -> Observation:
-    """List every account that holds or held a machine or intent of ours in the last 30 days (or those `wanted`)."""
-    now = edges.source.now()
+def accounts(edges: Edges) -> set[tuple[str, str]]:
+    """(backend, account) of all that hold or held a machine or intent of ours in the last 30 days."""
     # In whole hours, so that the log is not asked again in each tick.
-    rows = wanted if wanted is not None else edges.log.asked(_ACCOUNTS, {"month": (now - MONTH) // _HOUR * _HOUR})
-    pairs = {(str(backend), str(account)) for backend, account in rows}
+    month = (edges.source.now() - MONTH) // _HOUR * _HOUR
+    return {(str(backend), str(account)) for backend, account in edges.log.asked(_ACCOUNTS, {"month": month})}
+
+
+def read_lists(edges: Edges, seconds: float, wanted: Iterable[tuple[str, str]]) -> Observation:
+    """List the accounts `wanted`."""
+    pairs = set(wanted)
     backends = {backend for backend, _ in pairs}
     # One that has not told its account may be any: its list tells.
     clouds = [

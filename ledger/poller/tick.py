@@ -24,7 +24,7 @@ from ledger.poller import host_keys
 from ledger.poller.act import act
 from ledger.poller.dry import plan
 from ledger.poller.line import tick_line
-from ledger.poller.observe import Observation, read_details, read_lists
+from ledger.poller.observe import Observation, accounts, read_details, read_lists
 from ledger.source import uuid4
 from ledger.state.model import Account, Run, State
 
@@ -113,10 +113,12 @@ def usd_per_hour(edges: Edges) -> float:
 def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = False) -> Report:
     """One tick over all active runs, or those named. Ends within the policy's `tick_deadline_seconds`."""
     edges.log.keep_time()
-    policy = policy_in_force(edges)
+    with edges.log.at_once():
+        policy = policy_in_force(edges)
+        wanted = accounts(edges)
     began = edges.source.steady()
     frame = Tick(edges, policy, began + policy.tick_deadline_seconds, Observation(at=edges.source.now()))
-    frame.observation = read_lists(edges, frame.left() / 2)
+    frame.observation = read_lists(edges, frame.left() / 2, wanted)
     report = Report(unread=unread(frame.observation))
     with edges.log.at_once():
         polled = _streams(edges, frame.observation, streams)

@@ -13,13 +13,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ledger.canonical import digest
 from ledger.errors import StorageError
 from ledger.projections.handle_file import File
 from ledger.strict_json import NotJson, loads
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 LARGEST: Final = 1 << 20  # a handle has a few kilobytes
 _LOCK: Final = ".ledger.lock"
@@ -143,11 +147,11 @@ def sync(folder: Path) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One writer at a time in `folder`, which is made where there is none. Raises StorageError."""
-    from filelock import FileLock, Timeout
+    from filelock import Timeout
 
+    lock = _lock(folder / _LOCK)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / _LOCK, timeout=_LOCK_SECONDS, mode=0o666)
         lock.acquire()
     except Timeout:
         raise StorageError(
@@ -159,6 +163,13 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@lru_cache(maxsize=16)
+def _lock(path: Path) -> BaseFileLock:
+    from filelock import FileLock
+
+    return FileLock(path, timeout=_LOCK_SECONDS, mode=0o666)
 
 
 def names(folder: Path) -> list[str]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from ledger.canonical import digest
 from ledger.events import Event
 from ledger.moments import MICROS
 from ledger.policy import Policy
-from ledger.projections.handle_file import OWNED, PINNED, TOP, File, compact, file_name, render
+from ledger.projections.handle_file import OWNED, PINNED, TOP, File, file_name, fingerprint, render
 from ledger.projections.tables import budget_hours
 from ledger.state import imported
 from ledger.state.fold import advance
@@ -30,6 +30,7 @@ _LAST_SECOND = 253_402_300_799  # of the year 9999, the last that a calendar nam
 _ALIVE = ("PENDING", "PROVISIONING", "STAGING", "RUNNING", "STOPPING", "REPAIRING")
 
 
+@lru_cache(maxsize=1024)
 def attempt_name(backend: str, attempt: str, at: int) -> str:
     """What old readers know an attempt by: `att-20260718-001502-4f1c0e` or `rp-20260718T005510Z-9c1e`.
 
@@ -344,7 +345,7 @@ class Tracker:
         self.run = Run(stream=stream)
         self._ledger = ledger_id
         self._file: File | None = None
-        self._said: str | None = None
+        self._said: bytes | None = None
         self._at = (0, 0, 0)
         self._made: Projection | None = None
 
@@ -353,7 +354,7 @@ class Tracker:
         for event in events:
             advance(self.run, event)
             file = content(self.run, self._ledger)
-            said = None if file is None else compact(file)
+            said = None if file is None else fingerprint(file)
             if said != self._said or self._at[0] == 0:
                 self._file, self._said = file, said
                 self._at = (event.version, event.position, event.recorded_at)

@@ -28,6 +28,7 @@ from ledger.poller.dispatch import Request, dispatch
 from ledger.poller.tick import tick
 from ledger.projections.files import Hooks as FileHooks
 from ledger.projections.files import SidecarFolder
+from ledger.projections.rows import SidecarRow
 from ledger.sim.proof import differences
 from ledger.sim.rehearse import Bench
 from ledger.sim.schema import Dispatch, Scenario
@@ -148,6 +149,10 @@ class TheLedger:
         self._folder = SidecarFolder(self.sidecars)
         self._acknowledged: set[str] = set()
         self._right_at: int | None = None
+        self._rows: tuple[int, list[SidecarRow]] | None = None
+        self._asked_at = -1  # the position at which the invariants were last asked for the moments watched
+        self._owed: int | None = None  # the last moment watched since then, nothing having changed
+        self._broken: set[str] = set()
 
     def edges(self, bench: Bench) -> Edges:
         """The edges of one process: its own connection, clouds and hooks."""
@@ -156,7 +161,11 @@ class TheLedger:
             self._acknowledged.update(event.event_id for event in events)
             bench.hooks.after_event(*(event.type for event in events))
 
-        hooks = Hooks(before_append=bench.hooks.before_append, after_commit=committed)
+        def before_append() -> None:
+            self._settle_watch()
+            bench.hooks.before_append()
+
+        hooks = Hooks(before_append=before_append, after_commit=committed)
         log = self._database.open(bench.source, hooks)
         self._opened.append(log)
         clouds: Sequence[Cloud] = bench.clouds
@@ -214,8 +223,36 @@ class TheLedger:
 
     def audit(self, now: int) -> set[str]:
         """The open invariants."""
-        files = self._folder.rows(self.log)
-        return {breach.invariant for breach in audit(self.log, now, files)}
+        return {breach.invariant for breach in audit(self.log, now, self._files())}
+
+    def watch(self, now: int) -> None:
+        """What is broken stays broken while nothing changes, for every bound is a moment after which it is passed. So
+        the last moment before a change is asked for all the moments since the one before it."""
+        position = self.log.head()
+        if position == self._asked_at == self._right_at:
+            self._owed = now
+            return
+        self._owed = None
+        self._broken |= self.audit(now)
+        self._asked_at = position
+
+    def watched(self) -> set[str]:
+        """What was broken at the end of a tick."""
+        self._settle_watch()
+        return self._broken
+
+    def _settle_watch(self) -> None:
+        if self._owed is not None:
+            self._broken |= self.audit(self._owed)
+            self._owed = None
+
+    def _files(self) -> list[SidecarRow]:
+        """The files as the audit sees them: nobody but the ledger writes here, so they change with the log, or while
+        one is wrong."""
+        position = self.log.head()
+        if self._rows is None or position != self._rows[0] or position != self._right_at:
+            self._rows = position, self._folder.rows(self.log)
+        return self._rows[1]
 
     def events(self) -> Sequence[Mapping[str, Any]]:
         """The log as envelopes."""
@@ -231,7 +268,7 @@ class TheLedger:
 
     def wrong_files(self) -> Mapping[str, str]:
         """Active sidecars that are not as the log has it."""
-        position = self.log.connection.query("SELECT max(position) FROM events")[0][0]
+        position = self.log.head()
         if position != self._right_at:
             wrong = {found.path.name: found.kind for found in self._folder.check(self.log)}
             self._right_at = None if wrong else position

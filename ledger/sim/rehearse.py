@@ -177,7 +177,6 @@ class _Stage(Generic[E]):
         self.ticks = 0
         self.exits: dict[int, int | None] = {}
         self.lines: dict[str, Mapping[str, Any]] = {}
-        self.ever: set[str] = set()
         self._ended = False
         self._died = False
         self._texts: dict[str, tuple[str, Any]] = {}  # file name → its text at the last look, and what that says
@@ -237,7 +236,7 @@ class _Stage(Generic[E]):
             exits=tuple(self.exits[place] for place in self.exits),
             runs=dict(self.ledger.runs()),
             audit_open=still_open,
-            audit_ever=frozenset(self.ever | still_open),
+            audit_ever=frozenset(self.ledger.watched() | still_open),
         )
 
     def truths(self, facts: Facts) -> tuple[Violation, ...]:
@@ -297,6 +296,9 @@ class _Stage(Generic[E]):
         died = isinstance(task.error, Killed)
         self._died |= died
         self.history.ended(process.name, well=task.error is None)
+        if died:
+            torn = [name for name, content in self._handles().items() if isinstance(content, str)]
+            self.history.files += [(self.schedule.now, name, "torn by a death") for name in torn]
         if died and not self.schedule.closing:
             self.history.faults_end = max(self.history.faults_end, self.schedule.now)
 
@@ -355,7 +357,7 @@ class _Stage(Generic[E]):
         """Nothing more happens at this moment: the invariants are looked at once for all ticks that ended in it."""
         # A process that died in between may have left what only the next tick sets right.
         if self._ended and not self._died:
-            self.ever |= self.ledger.audit(self.scenario.start + self.schedule.now)
+            self.ledger.watch(self.scenario.start + self.schedule.now)
             if not self._under_way():
                 wrong = self.ledger.wrong_files()
                 self.history.files += [(self.schedule.now, file, what) for file, what in wrong.items()]

@@ -131,7 +131,7 @@ class Schedule:
 
     def _pick(self) -> Task:
         first = self._ready[0].process
-        if all(task.process is first for task in self._ready):
+        if len(self._ready) == 1 or all(task.process is first for task in self._ready):
             return self._ready.pop(0)
         rank = min(task.process.rank for task in self._ready)
         candidates = [task for task in self._ready if task.process.rank == rank]
@@ -286,7 +286,8 @@ class VirtualSource:
     def now(self) -> int:
         """Wall clock, microseconds UTC."""
         when = self._schedule.now
-        return self._start + when + sum(jump.by for jump in self._jumps if jump.at <= when)
+        jumped = sum(jump.by for jump in self._jumps if jump.at <= when) if self._jumps else 0
+        return self._start + when + jumped
 
     def steady(self) -> float:
         """Seconds after the scenario's start."""

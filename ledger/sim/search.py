@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import time
@@ -18,6 +19,7 @@ from ledger.sim.nodes import ScenarioError
 from ledger.sim.rehearse import Outcome, events_of, rehearse
 from ledger.sim.shrink import shrink
 from ledger.sim.truths import Violation, same_events
+from ledger.sim.universe import told
 
 BATCH = 25
 Batch = tuple[int, int, int, int, str | None]  # seed, first index, end, how many of them once more, server
@@ -49,7 +51,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Report:
-    """What a search did. `counts` maps a kind (event, refusal, reason, fault, outcome) to word and number."""
+    """What a search did. `counts` maps a kind (event, refusal, reason, answer, death, exit) to word and number."""
 
     n: int
     seed: int
@@ -90,7 +92,7 @@ class Report:
                 }
                 for failure in self.failures
             ],
-            "counts": {kind: dict(sorted(counted.items())) for kind, counted in sorted(self.counts.items())},
+            "counts": told(self.counts),
             "ticks": self.ticks,
             "events": self.events,
             "wall_seconds": self.wall_seconds,
@@ -155,6 +157,7 @@ def _parts(batches: list[Batch], jobs: int) -> Iterator[Report]:
 
 def _batch(batch: Batch) -> Report:
     seed, first, last, twice, server = batch
+    gc.freeze()  # what is loaded stays: it need not be gone through again and again
     report = Report(last - first, seed)
     for index in range(first, last):
         made = document(seed, index)
@@ -193,8 +196,14 @@ def _reached(report: Report, made: Document, outcome: Outcome) -> None:
             case "TornDown":
                 report.count("TornDown", payload["by"])
     for what, number in outcome.history.counts.items():
-        kind = "death" if what.startswith("dies ") else "pause" if what.startswith("pause ") else "fault"
-        report.count(kind, what.removeprefix("dies ").removeprefix("pause "), number)
+        if what.startswith(("dies ", "pause ")):
+            kind, _, word = what.partition(" ")
+            report.count("death" if kind == "dies" else kind, word, number)
+            continue
+        answer, *more = what.split("+")
+        report.count("answer", answer, number)
+        for word in more:
+            report.count("effect", f"{answer.rpartition(' ')[0]} {word}", number)
     for status in outcome.facts.exits:
         report.count("exit", "killed" if status is None else str(status))
     for section, rows in made.items():
@@ -216,6 +225,6 @@ def _written(failure: Failure, folder: Path) -> Failure:
 
 def table(report: Report) -> Iterable[str]:
     """What was reached, a line a word."""
-    for kind, counted in sorted(report.counts.items()):
+    for kind, counted in told(report.counts).items():
         for word, number in sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])):
             yield f"{kind:18} {number:8} {word}"
