@@ -13,14 +13,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress, count
+from operator import ne
 from typing import Any
 
 from ledger import canonical
 from ledger.errors import Conflict, EventError
-from ledger.events import COLUMNS, KINDS, Draft, Event
+from ledger.events import COLUMNS, KINDS, Draft, Event, read_many
 from ledger.log.connection import Connection
 from ledger.policy import Policy, lenient
-from ledger.projections.tables import Rows, before, join, rows_of, touched
+from ledger.projections.tables import Row, Rows, before, join, rows_of, touched
 from ledger.source import Source, uuid7
 from ledger.state.fold import advance, fold, new_state
 from ledger.state.model import Run, State
@@ -177,6 +179,7 @@ class Log:
     def _prepare(self, stream: str, drafts: Sequence[Draft]) -> list[dict[str, Any]]:
         from ledger.payloads import validate
 
+        read_many()
         return [
             {
                 "stream": stream,
@@ -220,6 +223,7 @@ class Log:
         recorded_at = max(recorded_at, self.source.now())
         stored: dict[str, list[Event]] = {}
         states: dict[str, State] = {}
+        old: Rows = {}
         rows: Rows = {}
         for stream, expected, prepared in batches:
             state = states.get(stream) or self.state(stream)
@@ -234,20 +238,21 @@ class Log:
                 event = _event(row, position, version, recorded_at, head)
                 head = event.hash
                 events.append(event)
-            was = before(state)
+            was, found = before(state), state
             state = fold(events, state)
+            join(old, touched(found, was, events))
             join(rows, touched(state, was, events))
             stored[stream] = events
             states[stream] = state
-        self._insert([event for events in stored.values() for event in events], rows, first)
+        self._insert([event for events in stored.values() for event in events], old, rows, first)
         return stored, states
 
-    def _insert(self, events: Sequence[Event], rows: Rows, first: int) -> None:
+    def _insert(self, events: Sequence[Event], old: Rows, rows: Rows, first: int) -> None:
         from ledger.invariants.conduct import judge, worth_asking
         from ledger.log import statements
 
         self.connection.execute_many(statements.insert_event(), events)
-        write_rows(self.connection, rows)
+        write_changes(self.connection, old, rows)
         asked = worth_asking(rows)
         if asked:
             judged = judge(self.connection, first, self.policy(), only=asked)
@@ -280,6 +285,30 @@ def write_rows(connection: Connection, rows: Rows) -> None:
 
     for table, group in rows.items():
         connection.execute_many(statements.upsert(table), group.values())
+
+
+def write_changes(connection: Connection, old: Rows, rows: Rows) -> None:
+    """As `write_rows`, where `old` are the rows of the same keys as they stand: only what differs is written.
+
+    An index that no changed column is in is left alone, which is what most of a row's cost is.
+    """
+    from ledger.log import statements
+
+    for table, group in rows.items():
+        known = old.get(table, {})
+        added: list[Row] = []
+        changed: dict[tuple[int, ...], list[Row]] = {}
+        for key, row in group.items():
+            before_ = known.get(key)
+            if before_ is None:
+                added.append(row)
+            elif before_ != row:
+                places = tuple(compress(count(), map(ne, row, before_)))
+                changed.setdefault(places, []).append((*[row[n] for n in places], *key))
+        if added:
+            connection.execute_many(statements.upsert(table), added)
+        for places, values in changed.items():
+            connection.execute_many(statements.update(table, places), values)
 
 
 def replay(connection: Connection, events: Iterable[Event]) -> dict[str, State]:
