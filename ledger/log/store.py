@@ -54,6 +54,7 @@ class Log:
         self.source = source
         self.hooks = hooks or Hooks()
         self._states: dict[str, State] = {}
+        self._wrote: dict[str, int] = {}  # stream → the version whose rows this log itself has written
         self._id: str | None = None
 
     # reading
@@ -137,7 +138,7 @@ class Log:
             if only_if is not None:
                 only_if()
             stored, states = self._store([(stream, expected_version, prepared)], strict=True)
-        self._states.update(states)
+        self._stand(states)
         events = stored.get(stream, [])
         self.hooks.after_commit(events)
         return events
@@ -159,7 +160,7 @@ class Log:
         self.hooks.before_append()
         with self.connection.write():
             stored, states = self._store(prepared, strict=False)
-        self._states.update(states)
+        self._stand(states)
         for events in stored.values():
             self.hooks.after_commit(events)
         return Seen(stored, [stream for stream, _, _ in prepared if stream not in stored])
@@ -240,12 +241,18 @@ class Log:
                 events.append(event)
             was, found = before(state), state
             state = fold(events, state)
-            join(old, touched(found, was, events))
+            if self._wrote.get(stream) == found.version:
+                join(old, touched(found, was, events))
             join(rows, touched(state, was, events))
             stored[stream] = events
             states[stream] = state
         self._insert([event for events in stored.values() for event in events], old, rows, first)
         return stored, states
+
+    def _stand(self, states: Mapping[str, State]) -> None:
+        """What was stored is committed."""
+        self._states.update(states)
+        self._wrote.update((stream, state.version) for stream, state in states.items())
 
     def _insert(self, events: Sequence[Event], old: Rows, rows: Rows, first: int) -> None:
         from ledger.invariants.conduct import judge, worth_asking
