@@ -11,7 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
+
+from ledger.canonical import loads
 
 LEDGER_STREAM: Final = "ledger"
 ACCOUNT_PREFIX: Final = "account-"
@@ -69,9 +72,7 @@ _read: Callable[[str], Any] = json.loads
 def read_many() -> None:
     """From here on payloads are read by a library that takes as long to load as a thousand of them to read."""
     global _read  # noqa: PLW0603 - the same values either way
-    import orjson
-
-    _read = orjson.loads
+    _read = loads()
 
 
 class Event(NamedTuple):
@@ -106,6 +107,8 @@ class Event(NamedTuple):
 
 
 COLUMNS: Final = Event._fields
+# What Event._make does, without a call in Python.
+from_row: Callable[[tuple[Any, ...]], Event] = partial(tuple.__new__, Event)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

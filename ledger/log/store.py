@@ -19,7 +19,7 @@ from typing import Any
 
 from ledger import canonical
 from ledger.errors import Conflict, EventError
-from ledger.events import COLUMNS, KINDS, Draft, Event, read_many
+from ledger.events import COLUMNS, KINDS, Draft, Event, from_row, read_many
 from ledger.log.connection import Connection
 from ledger.policy import Policy, lenient
 from ledger.projections.tables import Row, Rows, before, join, rows_of, touched
@@ -69,11 +69,14 @@ class Log:
 
     def read_all(self, after: int = 0, until: int | None = None) -> Iterator[Event]:
         """All events in position order after a position; `until` is the last `recorded_at` wanted."""
+        return map(from_row, self.rows(after, until))
+
+    def rows(self, after: int = 0, until: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """As `read_all`, the bare rows."""
         limit = "" if until is None else " AND recorded_at <= :until"
-        rows = self.connection.stream(
+        return self.connection.stream(
             f"{SELECT} WHERE position > :after{limit} ORDER BY position", {"after": after, "until": until}
         )
-        return map(Event._make, rows)
 
     def state(self, stream: str) -> State:
         """The stream's state now. It belongs to the log: read it, do not change it."""
