@@ -16,15 +16,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import compress, count
+from operator import ne
 from typing import Any
 
 from ledger import canonical
 from ledger.errors import Conflict, EventError, StorageError, Taken, Unsure
-from ledger.events import COLUMNS, KINDS, LEDGER_STREAM, Draft, Event
+from ledger.events import COLUMNS, KINDS, LEDGER_STREAM, Draft, Event, from_row, read_many
 from ledger.log.connection import Connection, Params
 from ledger.log.tail import Tail
 from ledger.policy import Policy, lenient
-from ledger.projections.tables import Rows, before, join, rows_of, touched
+from ledger.projections.tables import Row, Rows, before, join, rows_of, touched
 from ledger.source import Source, SystemSource, uuid7
 from ledger.state.fold import advance, fold, new_state
 from ledger.state.model import Run, State
@@ -70,6 +72,7 @@ class Log:
         self._still = False  # nothing that is read can change now
         self._rows: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}  # what was asked at `_rows_at`
         self._rows_at = -1
+        self._wrote: dict[str, int] = {}  # stream → the version whose rows this log itself has written
         self._id: str | None = None
 
     # reading
@@ -83,11 +86,14 @@ class Log:
 
         To go on later from where one was, see `follow`.
         """
+        return map(from_row, self.rows(after, until))
+
+    def rows(self, after: int = 0, until: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """As `read_all`, the bare rows."""
         limit = "" if until is None else " AND recorded_at <= :until"
-        rows = self.connection.stream(
+        return self.connection.stream(
             f"{SELECT} WHERE position > :after{limit} ORDER BY position", {"after": after, "until": until}
         )
-        return map(Event._make, rows)
 
     def follow(self, after: int = 0) -> Iterator[Event]:
         """The events after a position in front of which none can appear any more, in position order.
@@ -306,15 +312,19 @@ class Log:
             try:
                 return write()
             except Taken as taken:
-                self._states.clear()
+                self._forget()
                 if not left:
                     raise StorageError(f"{taken}, {_TRIES} times; try again") from taken
             except Unsure as unsure:
-                self._states.clear()
+                self._forget()
                 found = self._standing(rows, unsure)
                 if found:
                     return found
         raise AssertionError
+
+    def _forget(self) -> None:
+        self._states.clear()
+        self._wrote.clear()
 
     def _standing(self, rows: Sequence[Mapping[str, Any]], unsure: Unsure) -> dict[str, list[Event]]:
         """Those of `rows` that stand. Raises StorageError where the database cannot be asked."""
@@ -338,6 +348,7 @@ class Log:
     def _prepare(self, stream: str, drafts: Sequence[Draft]) -> list[dict[str, Any]]:
         from ledger.payloads import validate
 
+        read_many()
         return [
             {
                 "stream": stream,
@@ -394,6 +405,7 @@ class Log:
         first, recorded_at = self.connection.take(n, self._now())
         position = first - 1
         stored: dict[str, list[Event]] = {}
+        old: Rows = {}
         rows: Rows = {}
         for stream, _, prepared in standing:
             state = states[stream]
@@ -404,12 +416,14 @@ class Log:
                 event = _event(row, position, version, recorded_at, head)
                 head = event.hash
                 events.append(event)
-            was = before(state)
+            was, found = before(state), state
             state = fold(events, state)
+            if self._wrote.get(stream) == found.version:
+                join(old, touched(found, was, events))
             join(rows, touched(state, was, events))
             stored[stream] = events
             states[stream] = state
-        self._insert([event for events in stored.values() for event in events], rows)
+        self._insert([event for events in stored.values() for event in events], old, rows)
         return stored, states
 
     def _state_at(self, stream: str, expected: int) -> State:
@@ -430,18 +444,19 @@ class Log:
     def _stored(self, stored: Mapping[str, Sequence[Event]], states: Mapping[str, State]) -> None:
         """What was committed is known: where one writes at a time, right behind what `_store` had asked for."""
         self._states.update(states)
+        self._wrote.update((stream, states[stream].version) for stream in stored)
         if self.connection.optimistic:
             self._head = None if self._head is None else self._head + 1
         else:
             self._head = max((events[-1].position for events in stored.values() if events), default=self._head)
 
-    def _insert(self, events: Sequence[Event], rows: Rows) -> None:
+    def _insert(self, events: Sequence[Event], old: Rows, rows: Rows) -> None:
         from ledger.invariants.conduct import judge, worth_asking
         from ledger.log import statements
 
         dialect = self.connection.dialect
         self.connection.execute_many(statements.insert_event(dialect), events)
-        write_rows(self.connection, rows)
+        write_changes(self.connection, old, rows)
         asked = worth_asking(rows)
         if asked:
             judged = judge(self.connection, events[0].position, self.policy(), events[-1].position, only=asked)
@@ -484,6 +499,30 @@ def write_rows(connection: Connection, rows: Rows) -> None:
 
     for table, group in rows.items():
         connection.execute_many(statements.upsert(table, connection.dialect), group.values())
+
+
+def write_changes(connection: Connection, old: Rows, rows: Rows) -> None:
+    """As `write_rows`, where `old` are the rows of the same keys as they stand: only what differs is written.
+
+    An index that no changed column is in is left alone, which is what most of a row's cost is.
+    """
+    from ledger.log import statements
+
+    for table, group in rows.items():
+        known = old.get(table, {})
+        added: list[Row] = []
+        changed: dict[tuple[int, ...], list[Row]] = {}
+        for key, row in group.items():
+            before_ = known.get(key)
+            if before_ is None:
+                added.append(row)
+            elif before_ != row:
+                places = tuple(compress(count(), map(ne, row, before_)))
+                changed.setdefault(places, []).append((*[row[n] for n in places], *key))
+        if added:
+            connection.execute_many(statements.upsert(table, connection.dialect), added)
+        for places, values in changed.items():
+            connection.execute_many(statements.update(table, places, connection.dialect), values)
 
 
 def replay(connection: Connection, events: Iterable[Event]) -> dict[str, State]:

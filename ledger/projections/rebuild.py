@@ -10,7 +10,7 @@ from itertools import pairwise
 from ledger.events import Event
 from ledger.invariants.conduct import END, judge
 from ledger.log import statements
-from ledger.log.connection import Connection
+from ledger.log.connection import SCHEMA, Connection
 from ledger.log.sqlite import SqliteConnection
 from ledger.log.store import replay
 from ledger.policy import Policy, lenient
@@ -30,6 +30,7 @@ def _empty() -> bytes:
     connection = SqliteConnection(":memory:")
     for statement in _ddl():
         connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {SCHEMA}")
     made: bytes = connection.raw.serialize()
     connection.close()
     return made
