@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import compress, count
@@ -106,17 +106,10 @@ class Log:
         )
         return map(Event._make, rows)
 
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
+    def at_once(self) -> AbstractContextManager[None]:
         """For all that is read within the log is asked for its news once, at its beginning. For reads that wait for
         nothing; nothing is appended within."""
-        outer = self._still
-        self.head()
-        self._still = True
-        try:
-            yield
-        finally:
-            self._still = outer
+        return _AtOnce(self)
 
     def head(self) -> int:
         """A number that grows whenever the log has grown; 0 where it is empty. The states that were read are brought up
@@ -462,6 +455,21 @@ class Log:
             judged = judge(self.connection, events[0].position, self.policy(), events[-1].position, only=asked)
             if judged:
                 self.connection.execute_many(statements.upsert("breaches", dialect), judged)
+
+
+class _AtOnce(AbstractContextManager[None]):
+    """See `Log.at_once`."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._outer = log._still
+
+    def __enter__(self) -> None:
+        self._log.head()
+        self._log._still = True
+
+    def __exit__(self, *_: object) -> None:
+        self._log._still = self._outer
 
 
 def policy_of(rows: Sequence[tuple[Any, ...]]) -> Policy:
