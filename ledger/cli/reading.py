@@ -69,7 +69,7 @@ def events(
 
     `settled`: only those in front of which none can appear any more, to go on from the last.
     """
-    from ledger.log.store import SELECT
+    from ledger.log.reader import SELECT
 
     where = ["position > :after"]
     params: dict[str, Any] = {"after": after}

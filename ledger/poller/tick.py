@@ -18,7 +18,7 @@ from ledger.decide.view import micros
 from ledger.edges import Edges
 from ledger.errors import Conflict, StorageError
 from ledger.events import Draft, account_stream, is_run, parse_marker
-from ledger.log.store import POLICY, policy_of
+from ledger.log.reader import POLICY, policy_of
 from ledger.policy import Policy
 from ledger.poller import host_keys
 from ledger.poller.act import act

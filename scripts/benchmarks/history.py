@@ -17,7 +17,7 @@ from ledger import canonical
 from ledger.events import COLUMNS, Draft, Event
 from ledger.log.connection import Connection
 from ledger.log.open import create_log
-from ledger.log.store import write_rows
+from ledger.log.rows import write_rows
 from ledger.payloads import validate
 from ledger.policy import Policy
 from ledger.projections.rebuild import judge_again

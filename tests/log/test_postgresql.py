@@ -89,6 +89,35 @@ def test_an_event_is_not_followed_past_one_that_is_still_under_way(log: Log, url
         other.connection.close()
 
 
+def test_an_event_that_appears_behind_a_newer_one_is_news_once(log: Log, url: str) -> None:
+    """A state that was read, what was asked of the read models, and a tail: none of them misses it."""
+    write(log, START)
+    active = "SELECT stream FROM runs WHERE active = 1 ORDER BY stream"
+    tail = log.tail()
+    assert (log.state(RUN).version, log.state(OTHER).version, log.asked(active)) == (3, 0, [(RUN,)])
+    slow, fast = open_log(url, FakeSource(seed=2)), open_log(url, FakeSource(seed=3))
+    insert = slow._insert
+    seen: list[Any] = []
+
+    def held_back(*rows: Any) -> None:
+        seen.append(fast.append(RUN, 3, [observed(30)])[0])
+        seen.append((log.state(RUN).version, log.state(OTHER).version, log.asked(active)))
+        seen.append([event.position for event in tail.news(log.connection)])
+        insert(*rows)
+
+    slow._insert = held_back  # type: ignore[assignment,method-assign]
+    [late] = slow.append(OTHER, 0, [opened(20, 1418)])
+    newer, before, told = seen
+    assert late.position < newer.position
+    assert before == (4, 0, [(RUN,)])
+    assert told == [newer.position]
+    assert (log.state(RUN).version, log.state(OTHER).version, log.asked(active)) == (4, 1, [(RUN,), (OTHER,)])
+    assert [event.position for event in tail.news(log.connection)] == [late.position]
+    assert tail.news(log.connection) == []
+    for other in (slow, fast):
+        other.connection.close()
+
+
 def test_positions_are_taken_once_and_first_in_a_transaction(log: Log) -> None:
     def take_after(sql: str) -> None:
         with log.connection.write():
