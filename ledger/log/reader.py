@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any
 
-from ledger.events import COLUMNS, Event
+from ledger.events import COLUMNS, Event, from_row
 from ledger.log.connection import Connection, Params
 from ledger.log.tail import Tail
 from ledger.policy import Policy, lenient
@@ -48,11 +48,14 @@ class Reader:
 
         To go on later from where one was, see `follow`.
         """
+        return map(from_row, self.rows(after, until))
+
+    def rows(self, after: int = 0, until: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """As `read_all`, the bare rows."""
         limit = "" if until is None else " AND recorded_at <= :until"
-        rows = self.connection.stream(
+        return self.connection.stream(
             f"{SELECT} WHERE position > :after{limit} ORDER BY position", {"after": after, "until": until}
         )
-        return map(Event._make, rows)
 
     def follow(self, after: int = 0) -> Iterator[Event]:
         """The events after a position in front of which none can appear any more, in position order.
@@ -65,17 +68,10 @@ class Reader:
         )
         return map(Event._make, rows)
 
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
+    def at_once(self) -> AbstractContextManager[None]:
         """For all that is read within the log is asked for its news once, at its beginning. For reads that wait for
         nothing; nothing is appended within."""
-        outer = self._still
-        self.head()
-        self._still = True
-        try:
-            yield
-        finally:
-            self._still = outer
+        return _AtOnce(self)
 
     def head(self) -> int:
         """A number that grows whenever the log has grown; 0 where it is empty. The states that were read are brought up
@@ -180,6 +176,21 @@ class Reader:
             off = server - (before + self.source.now()) // 2
             # What a round trip may make of it is no reason to let time jump.
             self.source.ahead += off if abs(off) > _JITTER else 0
+
+
+class _AtOnce(AbstractContextManager[None]):
+    """See `Reader.at_once`. A class, since it is entered some hundred times a tick and a generator costs thrice."""
+
+    def __init__(self, log: Reader) -> None:
+        self._log = log
+        self._outer = log._still
+
+    def __enter__(self) -> None:
+        self._log.head()
+        self._log._still = True
+
+    def __exit__(self, *_: object) -> None:
+        self._log._still = self._outer
 
 
 def policy_of(rows: Sequence[tuple[Any, ...]]) -> Policy:

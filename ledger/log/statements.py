@@ -27,6 +27,17 @@ def upsert(table: str, dialect: str = "sqlite") -> str:
     return str(statement.values(_binds(target)).compile(dialect=_dialect(dialect)))
 
 
+@lru_cache(maxsize=1024)
+def update(table: str, places: tuple[int, ...], dialect: str = "sqlite") -> str:
+    """Set the columns at `places` of one row of `table`. Its parameters are those, then the row's key."""
+    target = schema.metadata.tables[table]
+    columns = list(target.columns)
+    statement = target.update().values({columns[n].name: bindparam(f"new_{columns[n].name}") for n in places})
+    for key in target.primary_key.columns:
+        statement = statement.where(key == bindparam(f"old_{key.name}"))
+    return str(statement.compile(dialect=_dialect(dialect)))
+
+
 @lru_cache(maxsize=8)
 def insert_event(dialect: str = "sqlite") -> str:
     """Insert one event. Its parameters are the columns in their order."""

