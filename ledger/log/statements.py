@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from sqlalchemy import Table, bindparam
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects.sqlite import insert as upserting
 from sqlalchemy.engine import Dialect
 
 from ledger.log import schema
@@ -17,7 +17,7 @@ def upsert(table: str) -> str:
     """Insert a row of `table`, or set it as it is now. Its parameters are the columns in their order."""
     target = schema.metadata.tables[table]
     keys = [column.name for column in target.primary_key.columns]
-    statement = insert(target)
+    statement = upserting(target)
     others = {c.name: statement.excluded[c.name] for c in target.columns if c.name not in keys}
     if others:
         statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
@@ -37,10 +37,16 @@ def update(table: str, places: tuple[int, ...]) -> str:
     return str(statement.compile(dialect=_dialect()))
 
 
-@lru_cache(maxsize=8)
 def insert_event() -> str:
     """Insert one event. Its parameters are the columns in their order."""
-    return str(insert(schema.events).values(_binds(schema.events)).compile(dialect=_dialect()))
+    return insert("events")
+
+
+@lru_cache(maxsize=64)
+def insert(table: str) -> str:
+    """Insert a row of `table` that is not there. Its parameters are the columns in their order."""
+    target = schema.metadata.tables[table]
+    return str(target.insert().values(_binds(target)).compile(dialect=_dialect()))
 
 
 def _binds(table: Table) -> dict[str, object]:
