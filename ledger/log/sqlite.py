@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +13,8 @@ from ledger.errors import LedgerError, SchemaError, StorageError
 from ledger.log.connection import Params
 
 BUSY_SECONDS = 30.0
+_NAP_SECONDS, _LONG_SECONDS = 0.001, 0.01
+_PATIENT = f"PRAGMA busy_timeout={round(BUSY_SECONDS * 1000)}"
 
 
 def connect(path: str, *, at_rest: bool = False) -> sqlite3.Connection:
@@ -68,7 +71,7 @@ class SqliteConnection:
 
     @contextmanager
     def write(self) -> Iterator[None]:
-        self.execute("BEGIN IMMEDIATE")
+        self._take_turn()
         try:
             yield
             self.execute("COMMIT")
@@ -76,6 +79,25 @@ class SqliteConnection:
             if self.raw.in_transaction:
                 self.raw.execute("ROLLBACK")
             raise
+
+    def _take_turn(self) -> None:
+        """The write lock. SQLite itself would wait for it in ever longer naps, and some writer would starve."""
+        began = 0.0
+        self.execute("PRAGMA busy_timeout=0")
+        try:
+            while True:
+                try:
+                    self.raw.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    now = time.monotonic()
+                    began = began or now
+                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or now - began > BUSY_SECONDS:
+                        self._fail(error)
+                # Who has waited longer looks more often, so that the lock goes round.
+                time.sleep(_NAP_SECONDS / (1 + (now - began) / _LONG_SECONDS))
+        finally:
+            self.execute(_PATIENT)
 
     @contextmanager
     def read(self) -> Iterator[None]:
