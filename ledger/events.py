@@ -109,7 +109,7 @@ class Event(NamedTuple):
 
 COLUMNS: Final = Event._fields
 # What Event._make does, without a call in Python.
-from_row: Callable[[tuple[Any, ...]], Event] = partial(tuple.__new__, Event)  # type: ignore[arg-type]
+from_row: Callable[[tuple[Any, ...]], Event] = partial(tuple.__new__, Event)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from typing import Protocol
 
 
@@ -27,10 +26,16 @@ class Source(Protocol):
 
 
 class SystemSource:
-    """The real clock and the real chance."""
+    """The real clock and the real chance.
+
+    `ahead`: microseconds by which the clock of the ledger's server is ahead of this machine's. A team's pollers decide
+    by the server's, however wrong their own are.
+    """
+
+    ahead = 0
 
     def now(self) -> int:
-        return time.time_ns() // 1000
+        return time.time_ns() // 1000 + self.ahead
 
     def steady(self) -> float:
         # CLOCK_BOOTTIME counts the hours in which a laptop slept; CLOCK_MONOTONIC does not (Linux).
@@ -48,10 +53,17 @@ def uuid7(source: Source) -> str:
     value = (millis << 80) | (chance & ((1 << 80) - 1))
     value = (value & ~(0xF << 76)) | (0x7 << 76)
     value = (value & ~(0x3 << 62)) | (0x2 << 62)
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return _written(value)
 
 
 def uuid4(source: Source) -> str:
     """A random UUID (version 4) from the source's chance."""
-    return str(uuid.UUID(bytes=source.random_bytes(16), version=4))
+    value = int.from_bytes(source.random_bytes(16), "big")
+    value = (value & ~(0xF << 76)) | (0x4 << 76)
+    value = (value & ~(0x3 << 62)) | (0x2 << 62)
+    return _written(value)
+
+
+def _written(value: int) -> str:
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

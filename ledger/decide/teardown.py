@@ -44,7 +44,8 @@ def current(run: Run) -> Machine | None:
     intent had been concluded to have made nothing, is never in hand.
     """
     candidates = [m for m in run.mine() if m.left_at is None and not m.late]
-    newest = run.tries()[-1] if run.tries() else None
+    tries = run.tries()
+    newest = tries[-1] if tries else None
     failover = run.failover
     if failover is not None:
         mine = [

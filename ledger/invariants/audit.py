@@ -17,9 +17,9 @@ from ledger.invariants import handles
 from ledger.invariants.base import Invariant, Kind, params
 from ledger.invariants.registry import ALL, of_kind
 from ledger.log.connection import Connection
+from ledger.log.reader import POLICY, policy_of
 from ledger.log.store import Log
 from ledger.moments import MICROS, iso
-from ledger.policy import Policy, lenient
 from ledger.projections.rows import SidecarRow
 
 _HOUR = 3600 * MICROS
@@ -152,7 +152,7 @@ def state_breaches(
     connection: Connection, now: int, from_the_log: bool, only: Collection[str] | None = None
 ) -> Iterator[Breach]:
     """The state invariants asked. `from_the_log`: no files were given. In the caller's transaction."""
-    bounds = params(_policy(connection), now)
+    bounds = params(policy_of(connection.query(POLICY)), now)
     for invariant in of_kind("state"):
         if only is not None and invariant.id not in only:
             continue
@@ -161,11 +161,6 @@ def state_breaches(
             connection.execute(handles.FILES_OF_LOG)
         for row in connection.query(invariant.sql, bounds):
             yield _breach(invariant, row, now)
-
-
-def _policy(connection: Connection) -> Policy:
-    rows = connection.query("SELECT policy FROM policies ORDER BY position DESC LIMIT 1")
-    return lenient(json.loads(rows[0][0])) if rows else Policy()
 
 
 def _money(cost_per_hour: float | None, time: int) -> float | None:

@@ -13,7 +13,8 @@ from ledger import canonical
 from ledger.errors import LedgerError
 from ledger.events import COLUMNS, Event, from_row
 from ledger.log.connection import Connection
-from ledger.log.store import Log, fold_all
+from ledger.log.rows import fold_all
+from ledger.log.store import Log
 from ledger.projections.tables import KEYS, Rows, join, rows_of
 from ledger.state.model import State
 
@@ -73,7 +74,7 @@ def verify(log: Log, projections: bool = False, progress: Callable[[int], None] 
 def _sound(found: Iterable[Finding | Told], findings: list[Finding]) -> Iterator[Told]:
     """The events with their payloads; what is wrong goes to `findings`."""
     for one in found:
-        if type(one) is Finding:
+        if isinstance(one, Finding):
             findings.append(one)
         else:
             yield one
@@ -87,11 +88,11 @@ def _as_stored(connection: Connection, states: dict[str, State]) -> bool:
     while states:
         join(rows, rows_of(states.popitem()[1]))
     for table, want in rows.items():
-        key, count = len(KEYS[table]), 0
-        for count, row in enumerate(connection.stream(f"SELECT * FROM {table}"), start=1):
-            if want.get(row[:key]) != row:
+        key = len(KEYS[table])
+        for row in connection.stream(f"SELECT * FROM {table}"):
+            if want.pop(row[:key], None) != row:
                 return False
-        if count != len(want):
+        if want:
             return False
     # Conduct is judged on what was just found to be as the log has it.
     return sorted(judged(connection)) == sorted(connection.query("SELECT * FROM breaches"))
@@ -116,7 +117,9 @@ def _chain(
     loads, dumps, sha256 = canonical.loads(), canonical.writer(), hashlib.sha256
     for count, row in enumerate(log.rows(), start=1):
         # Written out, since this is done for every event that was ever recorded: `canonical.chain`.
-        position, stream, version, id_, type_, schema, at, recorded, actor, failover, attempt, machine, text, hash_ = row
+        position, stream, version, id_, type_, schema, at, recorded, actor, failover, attempt, machine, text, hash_ = (
+            row
+        )
         before = heads.get(stream, _NONE)
         payload = None
         try:

@@ -10,26 +10,25 @@ fact as it is, for it is true on any version.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, count, islice
-from operator import ne
 from typing import Any
 
 from ledger import canonical
-from ledger.errors import Conflict, EventError
-from ledger.events import COLUMNS, KINDS, Draft, Event, from_row, read_many
+from ledger.errors import Conflict, EventError, StorageError, Taken, Unsure
+from ledger.events import KINDS, LEDGER_STREAM, Draft, Event, read_many
 from ledger.log.connection import Connection
-from ledger.policy import Policy, lenient
-from ledger.projections.tables import Row, Rows, before, join, rows_of, touched
-from ledger.source import Source, uuid7
-from ledger.state.fold import advance, fold, new_state
-from ledger.state.model import Run, State
+from ledger.log.reader import SELECT, Reader
+from ledger.log.rows import write_changes
+from ledger.projections.tables import Rows, before, join, touched
+from ledger.source import Source, SystemSource, uuid7
+from ledger.state.fold import fold, new_state
+from ledger.state.model import State
 
-SELECT = f"SELECT {', '.join(COLUMNS)} FROM events"
-
-_CHUNK = 20_000  # streams whose rows are made and written together
+_TRIES = 20
+# How long a server is waited for that took the answer to a commit with it: a restart takes seconds.
+_ASKS, _ASK_SECONDS = 20, 0.5
 
 
 @dataclass(slots=True)
@@ -48,77 +47,13 @@ class Seen:
     moved: list[str] = field(default_factory=list)
 
 
-class Log:
+class Log(Reader):
     """One ledger's log on one connection. Not to be shared between threads."""
 
     def __init__(self, connection: Connection, source: Source, hooks: Hooks | None = None) -> None:
-        self.connection = connection
-        self.source = source
+        super().__init__(connection, source)
         self.hooks = hooks or Hooks()
-        self._states: dict[str, State] = {}
         self._wrote: dict[str, int] = {}  # stream → the version whose rows this log itself has written
-        self._id: str | None = None
-
-    # reading
-
-    def read(self, stream: str, after: int = 0) -> list[Event]:
-        """The events of one stream after a version, in order."""
-        rows = self.connection.query(
-            f"{SELECT} WHERE stream = :stream AND version > :after ORDER BY version",
-            {"stream": stream, "after": after},
-        )
-        return [Event._make(row) for row in rows]
-
-    def read_all(self, after: int = 0, until: int | None = None) -> Iterator[Event]:
-        """All events in position order after a position; `until` is the last `recorded_at` wanted."""
-        return map(from_row, self.rows(after, until))
-
-    def rows(self, after: int = 0, until: int | None = None) -> Iterator[tuple[Any, ...]]:
-        """As `read_all`, the bare rows."""
-        limit = "" if until is None else " AND recorded_at <= :until"
-        return self.connection.stream(
-            f"{SELECT} WHERE position > :after{limit} ORDER BY position", {"after": after, "until": until}
-        )
-
-    def state(self, stream: str) -> State:
-        """The stream's state now. It belongs to the log: read it, do not change it."""
-        state = self._states.get(stream)
-        if state is None:
-            state = new_state(stream)
-        news = self.read(stream, state.version)
-        if news or stream not in self._states:
-            state = fold(news, state)
-            self._states[stream] = state
-        return state
-
-    def known_version(self, stream: str) -> int:
-        """The version of the stream as this log last read or wrote it; another process may have moved it on."""
-        state = self._states.get(stream)
-        return state.version if state is not None else 0
-
-    def run(self, stream: str) -> Run:
-        """A run's state now."""
-        state = self.state(stream)
-        assert isinstance(state, Run), stream
-        return state
-
-    def policy(self) -> Policy:
-        """The policy in force, as the log has it; the defaults where it has none."""
-        rows = self.connection.query("SELECT policy FROM policies ORDER BY position DESC LIMIT 1")
-        return lenient(json.loads(rows[0][0])) if rows else Policy()
-
-    def ledger_id(self) -> str:
-        """The id that was born with the database; "" before its first event."""
-        if not self._id:
-            rows = self.connection.query("SELECT ledger FROM policies ORDER BY position LIMIT 1")
-            self._id = str(rows[0][0]) if rows else ""
-        return self._id
-
-    def active_streams(self) -> list[str]:
-        """The streams of all active runs, in order."""
-        return [row[0] for row in self.connection.query("SELECT stream FROM runs WHERE active = 1 ORDER BY stream")]
-
-    # appending
 
     def append(
         self, stream: str, expected_version: int, drafts: Sequence[Draft], only_if: Callable[[], object] | None = None
@@ -136,15 +71,25 @@ class Log:
         if not prepared:
             return []
         self.hooks.before_append()
-        with self.connection.write():
-            done = self._already(stream, prepared)
-            if done is not None:
-                return done
-            if only_if is not None:
-                only_if()
-            stored, states = self._store([(stream, expected_version, prepared)], strict=True)
-        self._stand(states)
-        events = stored.get(stream, [])
+        done: list[Event] | None = None
+        # What others are judged by is changed while nobody else appends: a rebuild then judges as they did.
+        alone = only_if is not None or stream == LEDGER_STREAM
+
+        def write() -> dict[str, list[Event]]:
+            nonlocal done
+            with self.connection.write(alone=alone):
+                done = self._already(stream, prepared)
+                if done is not None:
+                    return {}
+                if only_if is not None:
+                    only_if()
+                stored, states = self._store([(stream, expected_version, prepared)], strict=True)
+            self._stored(stored, states)
+            return stored
+
+        events = self._written(write, prepared).get(stream, [])
+        if done is not None:
+            return done
         self.hooks.after_commit(events)
         return events
 
@@ -163,9 +108,14 @@ class Log:
         if not prepared:
             return Seen()
         self.hooks.before_append()
-        with self.connection.write():
-            stored, states = self._store(prepared, strict=False)
-        self._stand(states)
+
+        def write() -> dict[str, list[Event]]:
+            with self.connection.write():
+                stored, states = self._store(prepared, strict=False)
+            self._stored(stored, states)
+            return stored
+
+        stored = self._written(write, [row for _, _, rows in prepared for row in rows])
         for events in stored.values():
             self.hooks.after_commit(events)
         return Seen(stored, [stream for stream, _, _ in prepared if stream not in stored])
@@ -181,6 +131,50 @@ class Log:
                 return self.append(stream, state.version, drafts(state))
             except Conflict:
                 continue
+
+    def _written(
+        self, write: Callable[[], dict[str, list[Event]]], rows: Sequence[Mapping[str, Any]]
+    ) -> dict[str, list[Event]]:
+        """What `write` stored of `rows`. Where another process wrote first, it is asked again, with what stands then.
+
+        Where the answer to the commit was lost, the log is asked: the events bear their ids.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                return write()
+            except Taken as taken:
+                self._forget()
+                if not left:
+                    raise StorageError(f"{taken}, {_TRIES} times; try again") from taken
+            except Unsure as unsure:
+                self._forget()
+                found = self._standing(rows, unsure)
+                if found:
+                    return found
+        raise AssertionError
+
+    def _forget(self) -> None:
+        self._states.clear()
+        self._wrote.clear()
+
+    def _standing(self, rows: Sequence[Mapping[str, Any]], unsure: Unsure) -> dict[str, list[Event]]:
+        """Those of `rows` that stand. Raises StorageError where the database cannot be asked."""
+        for left in reversed(range(_ASKS)):
+            try:
+                found: dict[str, list[Event]] = {}
+                # Alone: once the lost one has ended, one way or the other.
+                with self.connection.write(alone=True):
+                    for row in rows:
+                        for stored in self.connection.query(f"{SELECT} WHERE event_id = :id", {"id": row["event_id"]}):
+                            found.setdefault(row["stream"], []).append(Event._make(stored))
+                return found
+            except StorageError as error:
+                if not left:
+                    raise StorageError(
+                        f"{unsure}; whether it was recorded is not known: read before you go on"
+                    ) from error
+                time.sleep(_ASK_SECONDS)
+        raise AssertionError
 
     def _prepare(self, stream: str, drafts: Sequence[Draft]) -> list[dict[str, Any]]:
         from ledger.payloads import validate
@@ -223,20 +217,29 @@ class Log:
     def _store(
         self, batches: Sequence[tuple[str, int, Sequence[Mapping[str, Any]]]], *, strict: bool
     ) -> tuple[dict[str, list[Event]], dict[str, State]]:
-        last = self.connection.query("SELECT position, recorded_at FROM events ORDER BY position DESC LIMIT 1")
-        position, recorded_at = last[0] if last else (0, 0)
-        first = position + 1
-        recorded_at = max(recorded_at, self.source.now())
-        stored: dict[str, list[Event]] = {}
+        if self.connection.optimistic:  # in one order, so that of two writers of the same streams one waits, not both
+            batches = sorted(batches, key=lambda batch: batch[0])
+        if not self.connection.optimistic:
+            self.head()
         states: dict[str, State] = {}
+        standing = []
+        for batch in batches:
+            stream, expected, prepared = batch
+            states[stream] = state = self._state_at(stream, expected)
+            if state.version == expected:
+                standing.append(batch)
+            elif strict:
+                raise Conflict(stream, expected, state.version)
+        n = sum(len(prepared) for _, _, prepared in standing)
+        if not n:
+            return {}, {}
+        first, recorded_at = self.connection.take(n, self._now())
+        position = first - 1
+        stored: dict[str, list[Event]] = {}
         old: Rows = {}
         rows: Rows = {}
-        for stream, expected, prepared in batches:
-            state = states.get(stream) or self.state(stream)
-            if state.version != expected:
-                if strict:
-                    raise Conflict(stream, expected, state.version)
-                continue
+        for stream, _, prepared in standing:
+            state = states[stream]
             events = []
             head, version = state.hash, state.version
             for row in prepared:
@@ -251,25 +254,45 @@ class Log:
             join(rows, touched(state, was, events))
             stored[stream] = events
             states[stream] = state
-        self._insert([event for events in stored.values() for event in events], old, rows, first)
+        self._insert([event for events in stored.values() for event in events], old, rows)
         return stored, states
 
-    def _stand(self, states: Mapping[str, State]) -> None:
-        """What was stored is committed."""
-        self._states.update(states)
-        self._wrote.update((stream, state.version) for stream, state in states.items())
+    def _state_at(self, stream: str, expected: int) -> State:
+        """The stream's state: as it is known where that is the version expected, and an insert would tell otherwise."""
+        known = self._states.get(stream)
+        if self.connection.optimistic and (known is None or known.version != expected):
+            # Read alone: what a transaction of others has done to the rest is no matter here.
+            state = self._states[stream] = fold(
+                self.read(stream, known.version if known else 0), known or new_state(stream)
+            )
+            return state
+        return self._state(stream)
 
-    def _insert(self, events: Sequence[Event], old: Rows, rows: Rows, first: int) -> None:
+    def _now(self) -> int | None:
+        """The moment of recording: that of a rehearsal's clock; in real use the database says it."""
+        return None if isinstance(self.source, SystemSource) else self.source.now()
+
+    def _stored(self, stored: Mapping[str, Sequence[Event]], states: Mapping[str, State]) -> None:
+        """What was committed is known: where one writes at a time, right behind what `_store` had asked for."""
+        self._states.update(states)
+        self._wrote.update((stream, states[stream].version) for stream in stored)
+        if self.connection.optimistic:
+            self._head = None if self._head is None else self._head + 1
+        else:
+            self._head = max((events[-1].position for events in stored.values() if events), default=self._head)
+
+    def _insert(self, events: Sequence[Event], old: Rows, rows: Rows) -> None:
         from ledger.invariants.conduct import judge, worth_asking
         from ledger.log import statements
 
-        self.connection.execute_many(statements.insert_event(), events)
+        dialect = self.connection.dialect
+        self.connection.execute_many(statements.insert_event(dialect), events)
         write_changes(self.connection, old, rows)
         asked = worth_asking(rows)
         if asked:
-            judged = judge(self.connection, first, self.policy(), only=asked)
+            judged = judge(self.connection, events[0].position, self.policy(), events[-1].position, only=asked)
             if judged:
-                self.connection.execute_many(statements.upsert("breaches"), judged)
+                self.connection.execute_many(statements.upsert("breaches", dialect), judged)
 
 
 def _event(row: Mapping[str, Any], position: int, version: int, recorded_at: int, head: str) -> Event:
@@ -289,68 +312,3 @@ def _event(row: Mapping[str, Any], position: int, version: int, recorded_at: int
         row["payload"],
     )
     return Event(*stored, canonical.chain(head, stored))
-
-
-def write_rows(connection: Connection, rows: Rows) -> None:
-    """Set the read models' rows as given."""
-    from ledger.log import statements
-
-    for table, group in rows.items():
-        connection.execute_many(statements.upsert(table), group.values())
-
-
-def write_changes(connection: Connection, old: Rows, rows: Rows) -> None:
-    """As `write_rows`, where `old` are the rows of the same keys as they stand: only what differs is written.
-
-    An index that no changed column is in is left alone, which is what most of a row's cost is.
-    """
-    from ledger.log import statements
-
-    for table, group in rows.items():
-        known = old.get(table, {})
-        added: list[Row] = []
-        changed: dict[tuple[int, ...], list[Row]] = {}
-        for key, row in group.items():
-            before_ = known.get(key)
-            if before_ is None:
-                added.append(row)
-            elif before_ != row:
-                places = tuple(compress(count(), map(ne, row, before_)))
-                changed.setdefault(places, []).append((*[row[n] for n in places], *key))
-        if added:
-            connection.execute_many(statements.upsert(table), added)
-        for places, values in changed.items():
-            connection.execute_many(statements.update(table, places), values)
-
-
-def replay(connection: Connection, events: Iterable[Event]) -> None:
-    """Fold `events` and write the rows that follow into `connection`'s read models, which are empty.
-
-    Conduct is judged by the caller. Rows of an earlier generation stay, as they do in the log's own appends.
-    """
-    from ledger.log import statements
-
-    states = fold_all((event, None) for event in events)
-    while states:
-        rows: Rows = {}
-        for stream in list(islice(states, _CHUNK)):
-            join(rows, rows_of(states.pop(stream)))
-        for table, group in rows.items():
-            connection.execute_many(statements.insert(table), group.values())
-
-
-def fold_all(events: Iterable[tuple[Event, Any]]) -> dict[str, State]:
-    """The state of every stream: `events` in order, each with its payload where it was read already."""
-    states: dict[str, State] = {}
-    get, loads = states.get, canonical.loads()
-    for event, payload in events:
-        state = get(event.stream)
-        if state is None:
-            state = states[event.stream] = new_state(event.stream)
-        if payload is None:
-            try:
-                payload = loads(event.payload)
-            except ValueError:
-                pass  # the fold notes it
-        advance(state, event, payload)
-    return states

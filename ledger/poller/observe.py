@@ -24,6 +24,7 @@ from ledger.state.model import Machine, Run
 LIST_SECONDS = 30.0
 DETAIL_SECONDS = 20.0
 MONTH = 30 * 24 * 3600 * MICROS
+_HOUR = 3600 * MICROS
 # Statuses in which an instance or a pod may answer a probe.
 UP = frozenset({"RUNNING", "PROVISIONING", "STAGING", "REPAIRING"})
 
@@ -57,8 +58,8 @@ class Observation:
 
     def view(self, stream: str, **rest: Any) -> View:
         """What a decision on one run may see of it."""
+        rest.setdefault("now", self.at)
         return View(
-            now=self.at,
             listings=self.good(),
             seen=self.seen,
             described=self.described,
@@ -70,11 +71,16 @@ class Observation:
         )
 
 
-def read_lists(edges: Edges, seconds: float, wanted: Iterable[tuple[str, str]] | None = None) -> Observation:
-    """List every account that holds or held a machine or intent of ours in the last 30 days (or those `wanted`)."""
-    now = edges.source.now()
-    rows = wanted if wanted is not None else edges.log.connection.query(_ACCOUNTS, {"month": now - MONTH})
-    pairs = {(str(backend), str(account)) for backend, account in rows}
+def accounts(edges: Edges) -> set[tuple[str, str]]:
+    """(backend, account) of all that hold or held a machine or intent of ours in the last 30 days."""
+    # In whole hours, so that the log is not asked again in each tick.
+    month = (edges.source.now() - MONTH) // _HOUR * _HOUR
+    return {(str(backend), str(account)) for backend, account in edges.log.asked(_ACCOUNTS, {"month": month})}
+
+
+def read_lists(edges: Edges, seconds: float, wanted: Iterable[tuple[str, str]]) -> Observation:
+    """List the accounts `wanted`."""
+    pairs = set(wanted)
     backends = {backend for backend, _ in pairs}
     # One that has not told its account may be any: its list tells.
     clouds = [

@@ -18,12 +18,13 @@ from ledger.decide.view import micros
 from ledger.edges import Edges
 from ledger.errors import Conflict, StorageError
 from ledger.events import Draft, account_stream, is_run, parse_marker
+from ledger.log.reader import POLICY, policy_of
 from ledger.policy import Policy
 from ledger.poller import host_keys
 from ledger.poller.act import act
 from ledger.poller.dry import plan
 from ledger.poller.line import tick_line
-from ledger.poller.observe import Observation, read_details, read_lists
+from ledger.poller.observe import Observation, accounts, read_details, read_lists
 from ledger.source import uuid4
 from ledger.state.model import Account, Run, State
 
@@ -58,6 +59,7 @@ class Tick:
     unbelievable: bool = False  # this clock may be far off, and no cloud says the time: nothing can be dated
     clock_error: int = 0  # what this clock is ahead of the clouds', where that is too much to be believed
     call_cap: float = float("inf")  # seconds that one call may take at most
+    _views: dict[str, tuple[tuple[Any, ...], View]] = field(default_factory=dict)  # stream → the last, and of what
 
     def left(self) -> float:
         """Seconds that are left for calls."""
@@ -70,30 +72,38 @@ class Tick:
     def view(self, stream: str, **rest: Any) -> View:
         """What a decision on one run may see now."""
         rest.setdefault("call_deadline", micros(self.policy.tick_deadline_seconds))
-        return replace(
-            self.observation.view(stream),
-            now=self.now(),
-            ledger_id=self.edges.log.ledger_id(),
-            holder=self.edges.holder,
-            rent=self.edges.rent,
-            usd_per_hour=0.0 if self.policy.max_usd_per_hour is None else usd_per_hour(self.edges),
-            may_create=not self.policy.paused,
-            may_call=self.left() > 0,
-            may_end=self.may_end and not self.policy.paused,
-            steady_clock=self.steady_clock,
-            call_before=micros(self.policy.call_before_seconds),
-            **rest,
-        )
+        usd = 0.0 if self.policy.max_usd_per_hour is None else usd_per_hour(self.edges)
+        braked, may_call = self.policy.paused, self.left() > 0
+        asked = (self.now(), usd, may_call, self.may_end, self.steady_clock, id(self.observation), rest)
+        known = self._views.get(stream)
+        if known is None or known[0] != asked:
+            view = self.observation.view(
+                stream,
+                now=asked[0],
+                ledger_id=self.edges.log.ledger_id(),
+                holder=self.edges.holder,
+                rent=self.edges.rent,
+                usd_per_hour=usd,
+                may_create=not braked,
+                may_call=may_call,
+                may_end=self.may_end and not braked,
+                steady_clock=self.steady_clock,
+                call_before=micros(self.policy.call_before_seconds),
+                **rest,
+            )
+            known = self._views[stream] = asked, view
+        return known[1]
 
 
 def policy_in_force(edges: Edges) -> Policy:
     """The settings' policy; whether the ledger is paused stands in the log."""
-    return replace(edges.policy, paused=edges.log.policy().paused)
+    paused = policy_of(edges.log.asked(POLICY)).paused
+    return edges.policy if edges.policy.paused == paused else replace(edges.policy, paused=paused)
 
 
 def usd_per_hour(edges: Edges) -> float:
     """What all billed machines cost together, as far as their cost is known."""
-    rows = edges.log.connection.query(
+    rows = edges.log.asked(
         "SELECT coalesce(sum(cost_per_hour), 0) FROM machines"
         " WHERE gone_at IS NULL AND billed_since IS NOT NULL AND billed_until IS NULL"
     )
@@ -102,21 +112,26 @@ def usd_per_hour(edges: Edges) -> float:
 
 def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = False) -> Report:
     """One tick over all active runs, or those named. Ends within the policy's `tick_deadline_seconds`."""
-    policy = policy_in_force(edges)
+    edges.log.keep_time()
+    with edges.log.at_once():
+        policy = policy_in_force(edges)
+        wanted = accounts(edges)
     began = edges.source.steady()
     frame = Tick(edges, policy, began + policy.tick_deadline_seconds, Observation(at=edges.source.now()))
-    frame.observation = read_lists(edges, frame.left() / 2)
-    polled = _streams(edges, frame.observation, streams)
+    frame.observation = read_lists(edges, frame.left() / 2, wanted)
     report = Report(unread=unread(frame.observation))
-    runs = _runs(edges, polled, report)
+    with edges.log.at_once():
+        polled = _streams(edges, frame.observation, streams)
+        runs = _runs(edges, polled, report)
     host_keys.learn(edges, runs)
     read_details(edges, frame.observation, runs, frame.left() / 2)
     mind_the_clock(frame)
     if not dry_run:
         record(frame, runs)
-    mind_the_markers(frame)
-    runs = _runs(edges, polled, report)
-    _mind_the_teardowns(frame, runs)
+    with edges.log.at_once():
+        mind_the_markers(frame)
+        runs = _runs(edges, polled, report)
+        _mind_the_teardowns(frame, runs)
     reasons: dict[str, list[str]] = {}
     for run in runs:
         if dry_run:
@@ -130,12 +145,13 @@ def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = 
     if dry_run:
         return report
     _project(edges)
-    for stream in polled:
-        if stream in report.failed:
-            continue
-        run = edges.log.run(stream)
-        if run.version and (run.active or reasons.get(stream)):
-            report.lines[stream] = tick_line(run, frame.view(stream))
+    with edges.log.at_once():
+        for stream in polled:
+            if stream in report.failed:
+                continue
+            run = edges.log.run(stream)
+            if run.version and (run.active or reasons.get(stream)):
+                report.lines[stream] = tick_line(run, frame.view(stream))
     return report
 
 
@@ -168,9 +184,7 @@ def _streams(edges: Edges, observation: Observation, named: Sequence[str] | None
     for stream in (*observation.marked, *observation.named):
         if is_run(stream):
             found.setdefault(stream)
-    open_orphans = edges.log.connection.query(
-        "SELECT DISTINCT stream FROM machines WHERE gone_at IS NULL AND claim = 'orphan'"
-    )
+    open_orphans = edges.log.asked("SELECT DISTINCT stream FROM machines WHERE gone_at IS NULL AND claim = 'orphan'")
     found.update(dict.fromkeys(row[0] for row in open_orphans if is_run(row[0])))
     return sorted(found)
 
@@ -227,13 +241,13 @@ _INTENT = "SELECT 1 FROM intents WHERE stream = :stream AND attempt = :attempt A
 
 def mind_the_markers(frame: Tick) -> None:
     """A machine with a marker of ours that the log does not know: the log is older than the world, so nothing ends."""
-    connection = frame.edges.log.connection
-    for machine, _, text, position in connection.query(_STRANGE):
+    log = frame.edges.log
+    for machine, _, text, position in log.asked(_STRANGE):
         marker = parse_marker(text)
-        if marker is None or marker.ledger != frame.edges.log.ledger_id():
+        if marker is None or marker.ledger != log.ledger_id():
             continue
         known = {"stream": marker.stream, "attempt": marker.attempt, "attempt_try": marker.attempt_try}
-        if connection.query(_INTENT, known):
+        if log.asked(_INTENT, known):
             continue
         frame.may_end = False
         frame.edges.say(
@@ -281,9 +295,10 @@ def record(frame: Tick, runs: Sequence[Run]) -> None:
             frame, state, key, answer, runs
         )
     batches = []
-    for stream, make in makers.items():
-        state = log.state(stream)
-        batches.append((stream, state.version, make(state)))
+    with log.at_once():
+        for stream, make in makers.items():
+            state = log.state(stream)
+            batches.append((stream, state.version, make(state)))
     for stream in log.append_seen(batches).moved:
         log.append_facts(stream, makers[stream])
 

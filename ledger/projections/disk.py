@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import os
@@ -12,13 +13,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ledger.canonical import digest
 from ledger.errors import StorageError
 from ledger.projections.handle_file import File
 from ledger.strict_json import NotJson, loads
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 LARGEST: Final = 1 << 20  # a handle has a few kilobytes
 _LOCK: Final = ".ledger.lock"
@@ -52,8 +57,12 @@ class Found:
         return (self.raw, self.broken) == (other.raw, other.broken)
 
 
-def look(path: Path) -> Found:
-    """What lies at `path`, followed where it is a link. What cannot be read is broken, and says why."""
+def look(path: Path, known: Found | None = None, wanted: bytes | None = None) -> Found:
+    """What lies at `path`, followed where it is a link. What cannot be read is broken, and says why.
+
+    `known`: what an earlier look found there; the same bytes are not read through again, nor are those that are
+    `wanted`, whose `file` is left out.
+    """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -61,7 +70,11 @@ def look(path: Path) -> Found:
         mtime = status.st_mtime_ns // 1000
         if status.st_size > LARGEST:
             return Found(broken=f"is larger than {LARGEST} bytes", mtime=mtime)
-        raw = path.read_bytes()
+        raw = _bytes(path)
+        if known is not None and known.raw == raw:
+            return known if known.mtime == mtime else dataclasses.replace(known, mtime=mtime)
+        if wanted is not None and raw == wanted:
+            return Found(raw, mtime=mtime)
     except FileNotFoundError:
         return Found(broken="is a link that leads nowhere") if path.is_symlink() else Found()
     except OSError as error:
@@ -77,6 +90,18 @@ def look(path: Path) -> Found:
     if not isinstance(value, dict) or not isinstance(value.get("extra"), dict):
         return Found(raw, broken="is no handle: no object with an `extra` object", mtime=mtime)
     return Found(raw, value, mtime=mtime)
+
+
+def _bytes(path: Path) -> bytes:
+    """The bytes of a regular file. (Some three times as fast as `read_bytes`, and each tick reads every handle.)"""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(handle, LARGEST):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(handle)
 
 
 def replace(path: Path, text: str, before_rename: Callable[[], None]) -> None:
@@ -137,11 +162,11 @@ def sync(folder: Path) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One writer at a time in `folder`, which is made where there is none. Raises StorageError."""
-    from filelock import FileLock, Timeout
+    from filelock import Timeout
 
+    lock = _lock(folder / _LOCK)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / _LOCK, timeout=_LOCK_SECONDS, mode=0o666)
         lock.acquire()
     except Timeout:
         raise StorageError(
@@ -153,6 +178,13 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@lru_cache(maxsize=16)
+def _lock(path: Path) -> BaseFileLock:
+    from filelock import FileLock
+
+    return FileLock(path, timeout=_LOCK_SECONDS, mode=0o666)
 
 
 def names(folder: Path) -> list[str]:

@@ -7,7 +7,7 @@ copy of this one, or of a newer handle that another program put where a closed r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -25,6 +25,7 @@ from ledger.state.model import Run, State
 
 if TYPE_CHECKING:
     from ledger.log.store import Log
+    from ledger.log.tail import Tail
 
 _ROUNDS: Final = 5  # another program that writes without pause is left to the next tick
 
@@ -59,9 +60,16 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class _Looked:
     run: Run
+    version: int  # of the run, which goes on
     wanted: Projection
     found: Found
     difference: Difference | None
+
+    @property
+    def sha(self) -> str | None:
+        """SHA-256 of what lies there."""
+        same = self.found.raw is not None and self.found.raw == self.wanted.raw
+        return self.wanted.sha if same else self.found.sha
 
     @property
     def mendable(self) -> bool:
@@ -82,10 +90,17 @@ class SidecarFolder:
         self.hooks = hooks or Hooks()
         self.login = login
         self._trackers: dict[tuple[str, str], Tracker] = {}
+        self._followed: dict[str, tuple[int, Tail]] = {}  # ledger id → the head up to which the trackers are told
+        self._looked: dict[str, _Looked] = {}  # what the last look at each stream's file said
+        self._paths: dict[str, Path] = {}
 
     def path_of(self, run: Run | str) -> Path:
         """Where the sidecar of a run (or of its stream) lies."""
-        return self.path / handle_file.file_name(run if isinstance(run, str) else run.stream)
+        stream = run if isinstance(run, str) else run.stream
+        path = self._paths.get(stream)
+        if path is None:
+            path = self._paths[stream] = self.path / handle_file.file_name(stream)
+        return path
 
     def project(self, log: Log, streams: Iterable[str] | None = None) -> list[Written]:
         """Make the files of `streams` (default: of all active runs, and of closed ones whose file lies there) right.
@@ -95,7 +110,11 @@ class SidecarFolder:
         """
         done: list[Written] = []
         failed: StorageError | None = None
-        for stream in self._streams(log, streams):
+        fresh = True  # whether what was looked at first is still how it is
+        for stream, looked in self._look_at_all(log, streams).items():
+            if fresh and (looked is None or not looked.mendable):
+                continue
+            fresh = False
             try:
                 done += self._settle(log, stream)
             except StorageError as error:
@@ -108,20 +127,18 @@ class SidecarFolder:
 
     def check(self, log: Log, streams: Iterable[str] | None = None) -> list[Difference]:
         """Where the files are not as the log has them. Changes nothing. Raises StorageError."""
-        looked = [self._look(log, stream) for stream in self._streams(log, streams)]
-        return [one.difference for one in looked if one is not None and one.difference is not None]
+        looked = self._look_twice(log, streams)
+        return [one.difference for one in looked if one.difference is not None]
 
     def rows(self, log: Log) -> list[SidecarRow]:
         """What the audit compares, of every run whose file is to lie there or does. Raises StorageError."""
         rows = []
-        for stream in self._streams(log, None):
-            one = self._look(log, stream)
-            if one is None or (one.wanted.text is None and one.difference is None):
+        for one in self._look_twice(log, None):
+            if one.wanted.text is None and one.difference is None:
                 continue
-            wanted = None if one.wanted.text is None else canonical.digest(one.wanted.text)
             edited = one.difference is not None and one.difference.kind in ("edited", "broken", "foreign")
             since = one.found.mtime if edited and one.found.mtime is not None else one.wanted.since
-            rows.append(SidecarRow(stream, wanted, one.found.sha, since))
+            rows.append(SidecarRow(one.run.stream, one.wanted.sha, one.sha, since))
         return rows
 
     def _streams(self, log: Log, streams: Iterable[str] | None) -> list[str]:
@@ -134,9 +151,21 @@ class SidecarFolder:
         return sorted(stream for stream in active | known if handle_file.stream_of(handle_file.file_name(stream)))
 
     def _tracker(self, log: Log, stream: str) -> Tracker:
-        key = (log.ledger_id(), stream)
-        tracker = self._trackers.setdefault(key, Tracker(stream, key[0]))
-        return tracker.follow(log.read(stream, tracker.run.version))
+        ledger_id, head = log.ledger_id(), log.head()
+        followed = self._followed.get(ledger_id)
+        if followed is None:
+            self._followed[ledger_id] = head, log.tail()
+        elif followed[0] != head:
+            self._followed[ledger_id] = head, followed[1]
+            for event in followed[1].news(log.connection):
+                tracker = self._trackers.get((ledger_id, event.stream))
+                if tracker is not None and event.version > tracker.run.version:
+                    tracker.follow([event])
+        tracker = self._trackers.get((ledger_id, stream))
+        if tracker is None:
+            tracker = Tracker(stream, ledger_id).follow(log.read(stream))
+            self._trackers[ledger_id, stream] = tracker
+        return tracker
 
     def _look(self, log: Log, stream: str) -> _Looked | None:
         """None: the log has no such run, or holds an event of it that this version does not know."""
@@ -144,10 +173,30 @@ class SidecarFolder:
         run = tracker.run
         if not run.version or run.unreadable:
             return None
-        wanted, path = tracker.projection(), self.path_of(stream)
-        found = disk.look(path)
+        wanted, path, before = tracker.projection(), self.path_of(stream), self._looked.get(stream)
+        known = before.found if before is not None else None
+        if known is not None and known.file is None and known.raw != wanted.raw:
+            known = None  # it was not read through while it was what was wanted
+        found = disk.look(path, known, wanted.raw)
+        same = before is not None and before.run is run and before.version == run.version
+        if before is not None and same and before.wanted == wanted and before.found == found:
+            return before
         compared = _compare(run, wanted, found, log.ledger_id())
-        return _Looked(run, wanted, found, Difference(stream, path, *compared) if compared else None)
+        difference = Difference(stream, path, *compared) if compared else None
+        looked = self._looked[stream] = _Looked(run, run.version, wanted, found, difference)
+        return looked
+
+    def _look_at_all(self, log: Log, streams: Iterable[str] | None) -> dict[str, _Looked | None]:
+        """A look at each file; the log is asked once for all of them."""
+        with log.at_once():
+            return {stream: self._look(log, stream) for stream in self._streams(log, streams)}
+
+    def _look_twice(self, log: Log, streams: Iterable[str] | None) -> Iterator[_Looked]:
+        """A look at each file; one that differs is looked at again, for another process may just have written it."""
+        for stream, first in self._look_at_all(log, streams).items():
+            looked = self._look(log, stream) if first is not None and first.difference is not None else first
+            if looked is not None:
+                yield looked
 
     def _settle(self, log: Log, stream: str) -> list[Written]:
         told: list[Written] = []
@@ -205,7 +254,7 @@ class SidecarFolder:
 
 
 def _known(log: Log, stream: str) -> bool:
-    return bool(log.connection.query("SELECT 1 FROM streams WHERE stream = :stream", {"stream": stream}))
+    return bool(log.asked("SELECT 1 FROM streams WHERE stream = :stream", {"stream": stream}))
 
 
 def _compare(run: Run, wanted: Projection, found: Found, ledger_id: str) -> tuple[Any, str] | None:
@@ -220,7 +269,7 @@ def _compare(run: Run, wanted: Projection, found: Found, ledger_id: str) -> tupl
         return "retired", f"{name} lies there though its run has no handle: `ledger project` retires it"
     if found.nothing:
         return "missing", f"{name} is missing: `ledger project` writes it"
-    if found.raw == wanted.text.encode():
+    if found.raw == wanted.raw:
         return None
     if file is None:
         return "broken", f"{name} {found.broken}: `ledger project` keeps it aside and writes the right one"

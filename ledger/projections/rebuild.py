@@ -12,9 +12,10 @@ from itertools import pairwise
 from ledger.events import Event
 from ledger.invariants.conduct import END, judge
 from ledger.log import statements
-from ledger.log.connection import Connection
+from ledger.log.connection import SCHEMA, Connection
+from ledger.log.reader import Reader
+from ledger.log.rows import replay
 from ledger.log.sqlite import SqliteConnection
-from ledger.log.store import Log, replay
 from ledger.policy import Policy, lenient
 from ledger.projections.tables import KEYS, Row
 
@@ -25,9 +26,18 @@ _MADE = frozenset(KEYS) | {"breaches"}
 def in_memory() -> SqliteConnection:
     """An empty ledger in memory, every table of the schema in it."""
     connection = SqliteConnection(":memory:")
-    for _, statement in _ddl():
-        connection.execute(statement)
+    connection.raw.deserialize(_empty())
     return connection
+
+
+@lru_cache(maxsize=1)
+def _empty() -> bytes:
+    connection = SqliteConnection(":memory:")
+    for statement in (*(text for _, text in _ddl()), f"PRAGMA user_version = {SCHEMA}"):
+        connection.execute(statement)
+    made: bytes = connection.raw.serialize()
+    connection.close()
+    return made
 
 
 @lru_cache(maxsize=1)
@@ -62,7 +72,7 @@ def rebuild(events: Iterable[Event]) -> SqliteConnection:
     return connection
 
 
-def rebuild_beside(log: Log, until: int | None = None) -> SqliteConnection:
+def rebuild_beside(log: Reader, until: int | None = None) -> SqliteConnection:
     """As `rebuild` of the log's events up to a moment. The caller closes it.
 
     The events of a file stay where they are: the read models are temporary tables in front of the file's own.
@@ -82,7 +92,7 @@ def rebuild_beside(log: Log, until: int | None = None) -> SqliteConnection:
             then = f"recorded_at <= {int(until)}"
             connection.execute(f"CREATE TEMPORARY VIEW events AS SELECT * FROM main.events WHERE {then}")
         with uncollected():
-            replay(connection, Log(connection, log.source).read_all())
+            replay(connection, Reader(connection, log.source).read_all())
             judge_again(connection)
     except BaseException:
         connection.close()
@@ -125,7 +135,7 @@ def judge_again(connection: Connection, first: int = 1) -> None:
 
 
 def judged(connection: Connection, first: int = 1) -> list[Row]:
-    """The rows of `breaches` that follow from the decisions from position `first`, each under the policy of its time."""
+    """The rows of `breaches` of the decisions from position `first`, each judged under the policy of its time."""
     recorded = connection.query("SELECT position, policy FROM policies ORDER BY position")
     spans: list[tuple[int, Policy]] = [
         (0, Policy()),

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
+from ledger.canonical import digest
 from ledger.events import Event
 from ledger.moments import MICROS
 from ledger.policy import Policy
-from ledger.projections.handle_file import OWNED, PINNED, TOP, File, compact, file_name, render
+from ledger.projections.handle_file import OWNED, PINNED, TOP, File, file_name, fingerprint, render
 from ledger.projections.tables import budget_hours
 from ledger.state import imported
 from ledger.state.fold import advance
@@ -28,6 +30,7 @@ _LAST_SECOND = 253_402_300_799  # of the year 9999, the last that a calendar nam
 _ALIVE = ("PENDING", "PROVISIONING", "STAGING", "RUNNING", "STOPPING", "REPAIRING")
 
 
+@lru_cache(maxsize=1024)
 def attempt_name(backend: str, attempt: str, at: int) -> str:
     """What old readers know an attempt by: `att-20260718-001502-4f1c0e` or `rp-20260718T005510Z-9c1e`.
 
@@ -311,7 +314,7 @@ def _launch(run: Run, machine: Machine) -> dict[str, Any]:
     return {"workload_executed": False, "workload_start_error": said[-1] if said else "launch failed"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Projection:
     """What a stream's sidecar is to be. `text` None: there is to be none.
 
@@ -324,6 +327,16 @@ class Projection:
     position: int
     since: int
 
+    @cached_property
+    def raw(self) -> bytes | None:
+        """The file's bytes."""
+        return None if self.text is None else self.text.encode()
+
+    @cached_property
+    def sha(self) -> str | None:
+        """Their SHA-256, hex."""
+        return None if self.text is None else digest(self.text)
+
 
 class Tracker:
     """Follows one stream event by event, and so knows which event last changed its sidecar's content."""
@@ -332,25 +345,29 @@ class Tracker:
         self.run = Run(stream=stream)
         self._ledger = ledger_id
         self._file: File | None = None
-        self._said: str | None = None
+        self._said: bytes | None = None
         self._at = (0, 0, 0)
+        self._made: Projection | None = None
 
     def follow(self, events: Iterable[Event]) -> Tracker:
         """Take in the stream's next events; gives itself."""
         for event in events:
             advance(self.run, event)
             file = content(self.run, self._ledger)
-            said = None if file is None else compact(file)
+            said = None if file is None else fingerprint(file)
             if said != self._said or self._at[0] == 0:
                 self._file, self._said = file, said
                 self._at = (event.version, event.position, event.recorded_at)
+                self._made = None
         return self
 
     def projection(self) -> Projection:
-        """The sidecar after the events so far."""
-        version, position, since = self._at
-        text = None if self._file is None else render(self._file, version, position)
-        return Projection(file_name(self.run.stream), text, version, position, since)
+        """The sidecar after the events so far. Written out once for each change of its content."""
+        if self._made is None:
+            version, position, since = self._at
+            text = None if self._file is None else render(self._file, version, position)
+            self._made = Projection(file_name(self.run.stream), text, version, position, since)
+        return self._made
 
 
 def project(stream: str, events: Iterable[Event], ledger_id: str) -> Projection:

@@ -22,10 +22,10 @@ _KEYS = "SELECT machine, payload FROM events WHERE stream = :stream AND type = '
 
 def read(log: Log) -> list[Host]:
     """The open machines of runs that show an address. The handle's bears the run's name, each its own."""
-    rows = log.connection.query(_OPEN)
+    rows = log.asked(_OPEN)
     keys: dict[tuple[str, str], str] = {}
     for stream in dict.fromkeys(row[1] for row in rows):
-        for machine, payload in log.connection.query(_KEYS, {"stream": stream}):
+        for machine, payload in log.asked(_KEYS, {"stream": stream}):
             key = json.loads(payload).get("key")
             if isinstance(key, str):
                 keys[stream, machine] = key
@@ -43,15 +43,20 @@ def read(log: Log) -> list[Host]:
 def write(log: Log, folder: Path, login: Login) -> bool:
     """Make `ssh_config` in `folder` right; whether it had to be written. Raises StorageError."""
     path = folder / FILE
+    if _found(path) == text(read(log), login, str(path)):
+        return False
     with disk.locked(folder):
         wanted = text(read(log), login, str(path))
-        try:
-            found = path.read_text(encoding="utf-8", errors="surrogateescape")
-        except FileNotFoundError:
-            found = None
-        except OSError as error:
-            raise StorageError(f"{path}: {error.strerror}; move it away, `ledger project` writes it anew") from error
-        if found == wanted:
+        if _found(path) == wanted:
             return False
         disk.replace(path, wanted, lambda: None)
     return True
+
+
+def _found(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}; move it away, `ledger project` writes it anew") from error

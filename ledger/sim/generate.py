@@ -13,7 +13,8 @@ import yaml
 
 from ledger.sim import schema
 from ledger.sim.mishaps import LADDERS, Mishaps, Row
-from ledger.sim.scenario import loads
+from ledger.sim.nodes import node_of
+from ledger.sim.scenario import of_node
 from ledger.sim.schema import Scenario
 
 Document = dict[str, Any]
@@ -72,15 +73,34 @@ def generate(seed: int, index: int) -> Scenario:
 
 
 def scenario_of(made: Document) -> Scenario:
-    """A document as a checked scenario. Raises ScenarioError."""
-    return loads(text_of(made).encode(), str(made["scenario"]))
+    """A document as a checked scenario: that of its text, without writing and reading it. Raises ScenarioError."""
+    top: list[tuple[yaml.Node, yaml.Node]] = []
+    line = 1
+    for section, value in made.items():
+        key = node_of(section, line)
+        if _rows(value):
+            first = node_of([], line + 1)
+            first.value = [node_of(row, line + number) for number, row in enumerate(value, 1)]
+            top.append((key, first))
+            line += len(value)
+        else:
+            top.append((key, node_of(value, line)))
+        line += 1
+    node = node_of({}, 1)
+    node.value = top
+    return of_node(node, str(made["scenario"]))
+
+
+def _rows(value: Any) -> bool:
+    """Whether a section is a list of rows, each on a line of its own."""
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
 def text_of(made: Document) -> str:
     """A document as a scenario file: a row a line."""
     lines = []
     for section, value in made.items():
-        if isinstance(value, list) and value and isinstance(value[0], dict):
+        if _rows(value):
             lines.append(f"{section}:")
             lines += [f"  - {_flow(row)}" for row in value]
         else:

@@ -19,6 +19,9 @@ INT = "tag:yaml.org,2002:int"
 FLOAT = "tag:yaml.org,2002:float"
 BOOL = "tag:yaml.org,2002:bool"
 NULL = "tag:yaml.org,2002:null"
+TEXT = "tag:yaml.org,2002:str"
+LIST = "tag:yaml.org,2002:seq"
+TABLE = "tag:yaml.org,2002:map"
 TRUE = frozenset({"true", "yes", "on"})
 MOST_SECONDS = 10_000_000_000.0  # some three hundred years: beyond it the wall clock has no date
 MOST_NODES = 20_000  # aliases of aliases grow without bound
@@ -268,6 +271,24 @@ def compose(data: bytes, file: str) -> yaml.Node:
     if node is None:
         reader.fail(1, "is empty; a scenario is a mapping")
     return node
+
+
+def node_of(value: Any, line: int) -> yaml.Node:
+    """The node that `value` is when it is written on one line of a file (1-based) and read again."""
+    mark = yaml.Mark("", 0, line - 1, 0, None, 0)
+    match value:
+        case dict():
+            pairs = [(node_of(key, line), node_of(item, line)) for key, item in value.items()]
+            return yaml.MappingNode(TABLE, pairs, mark, mark)
+        case list() | tuple():
+            return yaml.SequenceNode(LIST, [node_of(item, line) for item in value], mark, mark)
+        case None:
+            return yaml.ScalarNode(NULL, "null", mark, mark)
+        case bool():
+            return yaml.ScalarNode(BOOL, str(value).lower(), mark, mark)
+        case int() | float():
+            return yaml.ScalarNode(INT if isinstance(value, int) else FLOAT, repr(value), mark, mark)
+    return yaml.ScalarNode(TEXT, str(value), mark, mark)
 
 
 def read_bytes(path: Path) -> bytes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import sqlite3
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ from ledger.errors import LedgerError
 from ledger.events import Event, run_stream
 from ledger.importing import import_paths
 from ledger.invariants.audit import audit
-from ledger.log.open import create_log, migrate, open_log
+from ledger.log.open import be_born, create_log, migrate, open_log
 from ledger.log.sqlite import SqliteConnection
 from ledger.log.store import Hooks, Log
 from ledger.poller import manual
@@ -25,13 +28,16 @@ from ledger.poller.dispatch import Request, dispatch
 from ledger.poller.tick import tick
 from ledger.projections.files import Hooks as FileHooks
 from ledger.projections.files import SidecarFolder
+from ledger.projections.rows import SidecarRow
 from ledger.sim.proof import differences
 from ledger.sim.rehearse import Bench
 from ledger.sim.schema import Dispatch, Scenario
+from ledger.sim.scratch import scratch
 from ledger.sim.truths import Proof
 from ledger.source import Source
 
 GCP_ACCOUNT = "example-gpu-project"
+_numbers = itertools.count()
 
 
 @cache
@@ -41,11 +47,71 @@ def _migrated() -> bytes:
         path = Path(folder) / "ledger.db"
         connection = SqliteConnection(path)
         try:
-            migrate(connection)
+            migrate(connection, str(path))
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             connection.close()
         return path.read_bytes()
+
+
+class _OnDisk:
+    """The database as a file in the rehearsal's folder, as users have it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._url = f"sqlite:///{folder / 'ledger.db'}"
+        (folder / "ledger.db").write_bytes(_migrated())
+
+    def create(self, source: Source, scenario: Scenario) -> Log:
+        return create_log(self._url, source, scenario.policy, ledger.__version__)
+
+    def open(self, source: Source, hooks: Hooks) -> Log:
+        log = open_log(self._url, source, hooks=hooks)
+        log.connection.execute("PRAGMA synchronous=OFF")  # deaths here are simulated: nothing is lost with the power
+        return log
+
+
+class _InMemory:
+    """The same database in memory, which every process of the rehearsal opens by its name: no system calls."""
+
+    def __init__(self) -> None:
+        self._name = f"file:/rehearsal-{os.getpid()}-{next(_numbers)}?vfs=memdb"
+
+    def create(self, source: Source, scenario: Scenario) -> Log:
+        connection = self._connect()
+        _template().backup(connection.raw)
+        log = Log(connection, source)
+        be_born(log, source, scenario.policy, ledger.__version__)
+        return log
+
+    def open(self, source: Source, hooks: Hooks) -> Log:
+        return Log(self._connect(), source, hooks)
+
+    def _connect(self) -> SqliteConnection:
+        raw = sqlite3.connect(self._name, uri=True, isolation_level=None, cached_statements=256)
+        return SqliteConnection.of(raw, self._name)
+
+
+class _OnServer:
+    """The database on a PostgreSQL server: this process's own one there, emptied."""
+
+    def __init__(self, server: str) -> None:
+        self._scratch = scratch(server)
+        self._scratch.empty()
+
+    def create(self, source: Source, scenario: Scenario) -> Log:
+        log = self.open(source, Hooks())
+        be_born(log, source, scenario.policy, ledger.__version__)
+        return log
+
+    def open(self, source: Source, hooks: Hooks) -> Log:
+        return Log(self._scratch.connection(), source, hooks)
+
+
+@cache
+def _template() -> sqlite3.Connection:
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    made.deserialize(_migrated())
+    return made
 
 
 def _done(_: object) -> int:
@@ -62,20 +128,31 @@ def _told(edges: Edges, command: Callable[[], int]) -> int:
 
 
 class TheLedger:
-    """One ledger in a folder, as `ledger.sim.rehearse.Ledger` asks for it."""
+    """One ledger in a folder, as `ledger.sim.rehearse.Ledger` asks for it; its database there, or on `server`."""
 
-    def __init__(self, folder: Path, source: Source, scenario: Scenario) -> None:
-        self.url = f"sqlite:///{folder / 'ledger.db'}"
+    def __init__(
+        self,
+        folder: Path,
+        source: Source,
+        scenario: Scenario,
+        *,
+        in_memory: bool = False,
+        server: str | None = None,
+    ) -> None:
+        self._database = _OnServer(server) if server is not None else _InMemory() if in_memory else _OnDisk(folder)
         self.sidecars = folder / "handles"
         self.sidecars.mkdir(exist_ok=True)
         self.scenario = scenario
-        (folder / "ledger.db").write_bytes(_migrated())
-        self.log = create_log(self.url, source, scenario.policy, ledger.__version__)
+        self.log = self._database.create(source, scenario)
         self.ledger_id = self.log.ledger_id()
         self._opened: list[Log] = []
         self._folder = SidecarFolder(self.sidecars)
         self._acknowledged: set[str] = set()
         self._right_at: int | None = None
+        self._rows: tuple[int, list[SidecarRow]] | None = None
+        self._asked_at = -1  # the position at which the invariants were last asked for the moments watched
+        self._owed: int | None = None  # the last moment watched since then, nothing having changed
+        self._broken: set[str] = set()
 
     def edges(self, bench: Bench) -> Edges:
         """The edges of one process: its own connection, clouds and hooks."""
@@ -84,9 +161,12 @@ class TheLedger:
             self._acknowledged.update(event.event_id for event in events)
             bench.hooks.after_event(*(event.type for event in events))
 
-        hooks = Hooks(before_append=bench.hooks.before_append, after_commit=committed)
-        log = open_log(self.url, bench.source, hooks=hooks)
-        log.connection.execute("PRAGMA synchronous=OFF")  # deaths here are simulated: nothing is lost with the power
+        def before_append() -> None:
+            self._settle_watch()
+            bench.hooks.before_append()
+
+        hooks = Hooks(before_append=before_append, after_commit=committed)
+        log = self._database.open(bench.source, hooks)
         self._opened.append(log)
         clouds: Sequence[Cloud] = bench.clouds
         accounts = {cloud.backend: cloud.account for cloud in clouds}
@@ -143,8 +223,36 @@ class TheLedger:
 
     def audit(self, now: int) -> set[str]:
         """The open invariants."""
-        files = self._folder.rows(self.log)
-        return {breach.invariant for breach in audit(self.log, now, files)}
+        return {breach.invariant for breach in audit(self.log, now, self._files())}
+
+    def watch(self, now: int) -> None:
+        """What is broken stays broken while nothing changes, for every bound is a moment after which it is passed. So
+        the last moment before a change is asked for all the moments since the one before it."""
+        position = self.log.head()
+        if position == self._asked_at == self._right_at:
+            self._owed = now
+            return
+        self._owed = None
+        self._broken |= self.audit(now)
+        self._asked_at = position
+
+    def watched(self) -> set[str]:
+        """What was broken at the end of a tick."""
+        self._settle_watch()
+        return self._broken
+
+    def _settle_watch(self) -> None:
+        if self._owed is not None:
+            self._broken |= self.audit(self._owed)
+            self._owed = None
+
+    def _files(self) -> list[SidecarRow]:
+        """The files as the audit sees them: nobody but the ledger writes here, so they change with the log, or while
+        one is wrong."""
+        position = self.log.head()
+        if self._rows is None or position != self._rows[0] or position != self._right_at:
+            self._rows = position, self._folder.rows(self.log)
+        return self._rows[1]
 
     def events(self) -> Sequence[Mapping[str, Any]]:
         """The log as envelopes."""
@@ -160,7 +268,7 @@ class TheLedger:
 
     def wrong_files(self) -> Mapping[str, str]:
         """Active sidecars that are not as the log has it."""
-        position = self.log.connection.query("SELECT max(position) FROM events")[0][0]
+        position = self.log.head()
         if position != self._right_at:
             wrong = {found.path.name: found.kind for found in self._folder.check(self.log)}
             self._right_at = None if wrong else position
@@ -179,8 +287,15 @@ class TheLedger:
 
 @dataclass(frozen=True, slots=True)
 class TheProgram:
-    """Makes a ledger for a rehearsal."""
+    """Makes a ledger for a rehearsal.
+
+    `in_memory`: its database leaves nothing to look into; the handle files do. `server`: the URL of a PostgreSQL
+    server on which its database is.
+    """
+
+    in_memory: bool = False
+    server: str | None = None
 
     def open(self, folder: Path, source: Source, scenario: Scenario) -> TheLedger:
         """A ledger in an empty folder, under the scenario's policy and zones."""
-        return TheLedger(folder, source, scenario)
+        return TheLedger(folder, source, scenario, in_memory=self.in_memory, server=self.server)

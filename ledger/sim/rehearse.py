@@ -27,9 +27,10 @@ from ledger.sim.stage import Bench, Ledger, Program
 from ledger.sim.truths import Evidence, Violation, violations
 from ledger.sim.world import World
 
-__all__ = ["Bench", "Ledger", "Outcome", "Program", "rehearse"]
+__all__ = ["Bench", "Ledger", "Outcome", "Program", "events_of", "rehearse"]
 
 E = TypeVar("E")
+_PLAIN = tempfile.gettempdir()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,23 @@ def rehearse(
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def events_of(scenario: Scenario, seed: int, program: Program[E]) -> tuple[Mapping[str, Any], ...]:
+    """The events of the rehearsal that `rehearse` judges, which looks at nothing on the way: for truth 8."""
+    with tempfile.TemporaryDirectory(prefix="rehearse-", dir=_scratch(), ignore_cleanup_errors=True) as folder:
+        stage = _Stage(scenario, seed, program, Path(folder), InProcess(), judged=False)
+        try:
+            stage.run()
+            return tuple(stage.ledger.events())
+        finally:
+            stage.opened.close()
+            stage.ledger.close()
+
+
 def _scratch() -> str | None:
     """A folder in memory, where the machine has one: what is thrown away need not reach a disk."""
     memory = "/dev/shm"
-    return memory if tempfile.tempdir is None and os.access(memory, os.W_OK) else None
+    # Not where another folder was named for what is temporary.
+    return memory if tempfile.gettempdir() == _PLAIN and os.access(memory, os.W_OK) else None
 
 
 class _Hooks:
@@ -154,15 +168,18 @@ class _Poller(Generic[E]):
 class _Stage(Generic[E]):
     """One rehearsal while it runs."""
 
-    def __init__(self, scenario: Scenario, seed: int, program: Program[E], folder: Path, door: Door) -> None:
+    def __init__(
+        self, scenario: Scenario, seed: int, program: Program[E], folder: Path, door: Door, *, judged: bool = True
+    ) -> None:
         self.scenario = scenario
+        self.judged = judged
         self.said: list[tuple[float, str, str]] = []
         self.ticks = 0
         self.exits: dict[int, int | None] = {}
         self.lines: dict[str, Mapping[str, Any]] = {}
-        self.ever: set[str] = set()
         self._ended = False
         self._died = False
+        self._texts: dict[str, tuple[str, Any]] = {}  # file name → its text at the last look, and what that says
         self.schedule = Schedule(seed, scenario.poll.pollers > 1, self._advance)
         self.rules = Rules.of(scenario)
         self.history = self.rules.history
@@ -174,9 +191,10 @@ class _Stage(Generic[E]):
 
     def run(self) -> None:
         """From the start to the end of what was under way at `until`."""
-        self.schedule.settled = self._settled
+        if self.judged:
+            self.schedule.settled = self._settled
         files = self._write_sidecars()
-        self.stale.look(self._handles(), 0, count=False)
+        self._look_for_stale(count=False)
         if files:
             self._command(0, IMPORT, "import", lambda edges: self.ledger.import_sidecars(edges, files))
         for place, row in sorted(enumerate(self.scenario.dispatches), key=lambda pair: pair[1].at):
@@ -218,7 +236,7 @@ class _Stage(Generic[E]):
             exits=tuple(self.exits[place] for place in self.exits),
             runs=dict(self.ledger.runs()),
             audit_open=still_open,
-            audit_ever=frozenset(self.ever | still_open),
+            audit_ever=frozenset(self.ledger.watched() | still_open),
         )
 
     def truths(self, facts: Facts) -> tuple[Violation, ...]:
@@ -270,7 +288,7 @@ class _Stage(Generic[E]):
             self._over(process, task)
             if then is not None:
                 then(task)
-            self.stale.look(self._handles(), self.schedule.now, count=False)
+            self._look_for_stale(count=False)
 
         self.schedule.at(at, start)
 
@@ -278,6 +296,9 @@ class _Stage(Generic[E]):
         died = isinstance(task.error, Killed)
         self._died |= died
         self.history.ended(process.name, well=task.error is None)
+        if died:
+            torn = [name for name, content in self._handles().items() if isinstance(content, str)]
+            self.history.files += [(self.schedule.now, name, "torn by a death") for name in torn]
         if died and not self.schedule.closing:
             self.history.faults_end = max(self.history.faults_end, self.schedule.now)
 
@@ -322,17 +343,21 @@ class _Stage(Generic[E]):
                 return
             self.lines.update(task.result)
             self._ended = True
-            self.stale.look(self._handles(), self.schedule.now, count=True)
+            self._look_for_stale(count=True)
             if poller.due:
                 self._tick(poller)
 
         self.schedule.spawn(poller.process, job, ended)
 
+    def _look_for_stale(self, *, count: bool) -> None:
+        if self.judged:
+            self.stale.look(self._handles(), self.schedule.now, count=count)
+
     def _settled(self) -> None:
         """Nothing more happens at this moment: the invariants are looked at once for all ticks that ended in it."""
         # A process that died in between may have left what only the next tick sets right.
         if self._ended and not self._died:
-            self.ever |= self.ledger.audit(self.scenario.start + self.schedule.now)
+            self.ledger.watch(self.scenario.start + self.schedule.now)
             if not self._under_way():
                 wrong = self.ledger.wrong_files()
                 self.history.files += [(self.schedule.now, file, what) for file, what in wrong.items()]
@@ -354,10 +379,19 @@ class _Stage(Generic[E]):
     def _handles(self) -> dict[str, Any]:
         """The active sidecars on disk, file name to content; what is no JSON is its text."""
         found: dict[str, Any] = {}
-        for path in sorted(self.ledger.sidecars.glob("*-handle.json")):
-            text = path.read_text(encoding="utf-8", errors="replace")
-            try:
-                found[path.name] = json.loads(text)
-            except ValueError:
-                found[path.name] = text
+        for name in sorted(os.listdir(self.ledger.sidecars)):  # noqa: PTH208 - at every tick's end: names are enough
+            if name.endswith("-handle.json"):
+                text = (self.ledger.sidecars / name).read_text(encoding="utf-8", errors="replace")
+                before = self._texts.get(name)
+                if before is None or before[0] != text:
+                    before = self._texts[name] = text, _json(text)
+                found[name] = before[1]
         return found
+
+
+def _json(text: str) -> Any:
+    """What a file says; what is no JSON is its text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -35,6 +35,11 @@ class Rules:
     _spent: set[tuple[str, int]] = field(default_factory=set)
     _events: Counter[str] = field(default_factory=Counter)
     _files: int = 0
+    _of: dict[tuple[str, str], list[tuple[int, CallRule]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for place, rule in enumerate(self.calls):
+            self._of.setdefault((rule.cloud, rule.call), []).append((place, rule))
 
     @classmethod
     def of(cls, scenario: Scenario) -> Rules:
@@ -50,8 +55,8 @@ class Rules:
         """
         self.counts[cloud, call] += 1
         number = self.counts[cloud, call]
-        for place, rule in enumerate(self.calls):
-            if (rule.cloud, rule.call) == (cloud, call) and self._fits(place, rule, number, name, zone, zones, now):
+        for place, rule in self._of.get((cloud, call), ()):
+            if self._fits(place, rule, number, name, zone, zones, now):
                 self._served[place] += 1
                 self.history.served(rule, now)
                 return Ruling(number, rule)

@@ -77,7 +77,11 @@ def load(path: Path) -> Scenario:
 
 def loads(data: bytes, file: str = "scenario") -> Scenario:
     """The scenario in `data`; `file` is what messages call it. Raises ScenarioError."""
-    node = compose(data, file)
+    return of_node(compose(data, file), file)
+
+
+def of_node(node: yaml.Node, file: str) -> Scenario:
+    """The scenario that a composed document holds; `file` is what messages call it. Raises ScenarioError."""
     reader = Reader(file)
     try:
         return _scenario(reader, node)

@@ -130,13 +130,19 @@ class Schedule:
             self.settled()
 
     def _pick(self) -> Task:
-        rank = min(task.process.rank for task in self._ready)
-        candidates = [task for task in self._ready if task.process.rank == rank]
-        processes = list(dict.fromkeys(task.process for task in candidates))
+        ready = self._ready
+        if len(ready) == 1:
+            return ready.pop()
+        processes: list[Process] = []  # of the first rank, in order
+        for task in ready:
+            process = task.process
+            if not processes or process.rank < processes[0].rank:
+                processes = [process]
+            elif process.rank == processes[0].rank and process not in processes:
+                processes.append(process)
         chosen = self._chance.choice(processes) if self._interleave and len(processes) > 1 else processes[0]
-        task = next(task for task in candidates if task.process is chosen)
-        self._ready.remove(task)
-        return task
+        place = next(place for place, task in enumerate(ready) if task.process is chosen)
+        return ready.pop(place)
 
     def _switch_to(self, task: Task) -> None:
         if task.glet is None:
@@ -283,7 +289,8 @@ class VirtualSource:
     def now(self) -> int:
         """Wall clock, microseconds UTC."""
         when = self._schedule.now
-        return self._start + when + sum(jump.by for jump in self._jumps if jump.at <= when)
+        jumped = sum(jump.by for jump in self._jumps if jump.at <= when) if self._jumps else 0
+        return self._start + when + jumped
 
     def steady(self) -> float:
         """Seconds after the scenario's start."""

@@ -74,6 +74,12 @@ class Ledger(Protocol[E]):
     def audit(self, now: int) -> set[str]:
         """Ids of the invariants that are broken at `now` (microseconds UTC)."""
 
+    def watch(self, now: int) -> None:
+        """A tick has ended: what is broken at `now` is to be among what `watched` tells."""
+
+    def watched(self) -> set[str]:
+        """Ids of the invariants that were broken at a moment that was watched."""
+
     def events(self) -> Sequence[Mapping[str, Any]]:
         """Every envelope in the order of the log; `payload` is an object."""
 

@@ -183,7 +183,9 @@ def append(setting: Setting, result: Result) -> None:
     result.bounds += [
         Bound("append", "of the raw floor's speed", ratio(times, floor, mine), "at least", 0.55),
         Bound("append", "processor time, of the raw floor's", ratio(times, mine, floor, cpu=True), "at most", 2.5),
-        Bound("append", "ahead of eventsourcing app.save", ratio(times, "eventsourcing app.save", mine), "at least", 1.25),
+        Bound(
+            "append", "ahead of eventsourcing app.save", ratio(times, "eventsourcing app.save", mine), "at least", 1.25
+        ),
         Bound("append", "ahead of a DBOS step", ratio(times, "DBOS step", mine), "at least", 3.0),
     ]
 

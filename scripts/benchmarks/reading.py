@@ -127,6 +127,8 @@ def asof(setting: Setting, result: Result) -> None:
     times = take_turns({FLOOR: read, "state of one run, as of a moment": ours}, 15)
     for name, taken in times.items():
         value = taken.median() / len(streams) * 1e6
-        result.rows.append(Row("asof", name.replace("iterate", "read of its stream"), value, "us", ratio(times, name, FLOOR)))
+        result.rows.append(
+            Row("asof", name.replace("iterate", "read of its stream"), value, "us", ratio(times, name, FLOOR))
+        )
     share = ratio(times, "state of one run, as of a moment", FLOOR)
     result.bounds.append(Bound("asof", f"one run in {made.events:,} events, of a raw read", share, "at most", 3.0))

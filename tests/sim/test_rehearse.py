@@ -28,6 +28,7 @@ class Small:
     log: list[dict[str, Any]] = field(default_factory=list)
     closed: bool = False
     broken: set[str] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
 
     def edges(self, bench: Bench) -> Bench:
         bench.say("begins")
@@ -107,6 +108,12 @@ class Small:
 
     def audit(self, now: int) -> set[str]:
         return self.broken | ({"unwatched"} if now % (120 * MICROS) else set())
+
+    def watch(self, now: int) -> None:
+        self.seen |= self.audit(now)
+
+    def watched(self) -> set[str]:
+        return self.seen
 
     def events(self) -> Sequence[Mapping[str, Any]]:
         return self.log

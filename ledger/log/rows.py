@@ -1,0 +1,82 @@
+"""Writing the read models' rows: all of them, what differs, or what a whole log comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import compress, count, islice
+from operator import ne
+from typing import Any, Final
+
+from ledger import canonical
+from ledger.events import Event
+from ledger.log.connection import Connection
+from ledger.projections.tables import Row, Rows, join, rows_of
+from ledger.state.fold import advance, new_state
+from ledger.state.model import State
+
+_CHUNK: Final = 20_000  # streams whose rows are made and written together
+
+
+def write_rows(connection: Connection, rows: Rows) -> None:
+    """Set the read models' rows as given."""
+    from ledger.log import statements
+
+    for table, group in rows.items():
+        connection.execute_many(statements.upsert(table, connection.dialect), group.values())
+
+
+def write_changes(connection: Connection, old: Rows, rows: Rows) -> None:
+    """As `write_rows`, where `old` are the rows of the same keys as they stand: only what differs is written.
+
+    An index that no changed column is in is left alone, which is what most of a row's cost is.
+    """
+    from ledger.log import statements
+
+    for table, group in rows.items():
+        known = old.get(table, {})
+        added: list[Row] = []
+        changed: dict[tuple[int, ...], list[Row]] = {}
+        for key, row in group.items():
+            before_ = known.get(key)
+            if before_ is None:
+                added.append(row)
+            elif before_ != row:
+                places = tuple(compress(count(), map(ne, row, before_)))
+                changed.setdefault(places, []).append((*[row[n] for n in places], *key))
+        if added:
+            connection.execute_many(statements.upsert(table, connection.dialect), added)
+        for places, values in changed.items():
+            connection.execute_many(statements.update(table, places, connection.dialect), values)
+
+
+def replay(connection: Connection, events: Iterable[Event]) -> None:
+    """Fold `events` and write the rows that follow into `connection`'s read models, which are empty.
+
+    Conduct is judged by the caller. Rows of an earlier generation stay, as they do in the log's own appends.
+    """
+    from ledger.log import statements
+
+    states = fold_all((event, None) for event in events)
+    while states:
+        rows: Rows = {}
+        for stream in list(islice(states, _CHUNK)):
+            join(rows, rows_of(states.pop(stream)))
+        for table, group in rows.items():
+            connection.execute_many(statements.insert(table, connection.dialect), group.values())
+
+
+def fold_all(events: Iterable[tuple[Event, Any]]) -> dict[str, State]:
+    """The state of every stream: `events` in order, each with its payload where it was read already."""
+    states: dict[str, State] = {}
+    get, loads = states.get, canonical.loads()
+    for event, read in events:
+        state = get(event.stream)
+        if state is None:
+            state = states[event.stream] = new_state(event.stream)
+        payload = read
+        if payload is None:
+            with suppress(ValueError):  # the fold notes it
+                payload = loads(event.payload)
+        advance(state, event, payload)
+    return states
