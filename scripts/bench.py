@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import appending, auditing, reading, starting, together
+from benchmarks import appending, auditing, reading, starting, ticking, together
 from benchmarks.harness import Result, Setting, told
 from benchmarks.history import Made
 
@@ -24,6 +24,7 @@ SECTIONS = {
     "rebuild": reading.rebuild,
     "asof": reading.asof,
     "start": starting.start,
+    "tick": ticking.tick,
     "eight": together.eight,
 }
 
