@@ -62,6 +62,7 @@ _KINDS = (
     Kind("LedgerCreated", fact=False),
 )
 KINDS: Final[Mapping[str, Kind]] = {kind.name: kind for kind in _KINDS}
+_NEWEST: Final = {kind.name: kind.schema for kind in _KINDS}
 FACTS: Final = frozenset(kind.name for kind in _KINDS if kind.fact)
 ACTORS: Final = ("poller", "user", "import")
 
@@ -145,8 +146,7 @@ def upcast(type_: str, schema: int, payload: dict[str, Any]) -> dict[str, Any]:
 
 def readable(type_: str, schema: int) -> bool:
     """Whether this version knows the event: of a known type, and not of a newer schema."""
-    kind = KINDS.get(type_)
-    return kind is not None and 1 <= schema <= kind.schema
+    return 1 <= schema <= _NEWEST.get(type_, 0)
 
 
 def run_stream(issue: int, lane: str | None = None) -> str:

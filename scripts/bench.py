@@ -12,16 +12,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import appending, reading
+from benchmarks import appending, auditing, reading, starting, ticking, together
 from benchmarks.harness import Result, Setting, told
 from benchmarks.history import Made
 
 SECTIONS = {
     "append": appending.append,
     "batch": appending.batch,
+    "audit": auditing.audit,
     "verify": reading.verify,
     "rebuild": reading.rebuild,
     "asof": reading.asof,
+    "start": starting.start,
+    "tick": ticking.tick,
+    "eight": together.eight,
 }
 
 

@@ -90,11 +90,10 @@ def as_of(log: Log, at: int, only: Collection[str] | None = None, run: str | Non
 
     The whole log up to then is read into memory. Raises as `audit` does.
     """
-    from ledger.projections.rebuild import rebuild
+    from ledger.projections.rebuild import rebuild_beside
 
     check(only)
-    with log.connection.read():
-        connection = rebuild(log.read_all(until=at))
+    connection = rebuild_beside(log, at)
     try:
         return ask(connection, at, None, only, run)
     finally:
@@ -103,11 +102,10 @@ def as_of(log: Log, at: int, only: Collection[str] | None = None, run: str | Non
 
 def from_log(log: Log, now: int, only: Collection[str] | None = None, run: str | None = None) -> list[Breach]:
     """As `audit` without files, from the events alone instead of the read models."""
-    from ledger.projections.rebuild import rebuild
+    from ledger.projections.rebuild import rebuild_beside
 
     check(only)
-    with log.connection.read():
-        connection = rebuild(log.read_all())
+    connection = rebuild_beside(log)
     try:
         return ask(connection, now, None, only, run)
     finally:

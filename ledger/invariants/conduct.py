@@ -15,6 +15,7 @@ from ledger.projections.tables import Row, Rows
 
 END: Final = 2**62  # a position after every other
 
+
 def _may_break(type_: str, reason: str, actor: str, claim: str, probe: str | None) -> set[str]:
     """The invariants that a decision (a row of `decisions`) can break at all: of the others it is not asked."""
     asked = {"attempt-leak"}  # if it cites anything

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +13,10 @@ from ledger import canonical
 from ledger.errors import LedgerError
 from ledger.events import COLUMNS, Event, from_row
 from ledger.log.connection import Connection
+from ledger.log.rows import fold_all
 from ledger.log.store import Log
+from ledger.projections.tables import KEYS, Rows, join, rows_of
+from ledger.state.model import State
 
 _INTEGERS = frozenset({"position", "version", "schema", "occurred_at", "recorded_at"})
 _OPTIONAL = frozenset({"correlation_id", "attempt", "machine"})
@@ -44,6 +47,7 @@ class Finding:
 
 
 _Last = tuple[int, int, str]  # position, version and hash of the newest event of a stream
+Told = tuple[Event, dict[str, Any]]
 _NONE: _Last = (0, 0, "")
 
 
@@ -54,11 +58,44 @@ def verify(log: Log, projections: bool = False, progress: Callable[[int], None] 
     """
     heads: dict[str, _Last] = {}
     with log.connection.read():
-        findings = list(_chain(log, heads, progress))
-        findings += _heads(log.connection, heads)
-        if projections:
-            findings += _projections(log)
-    return findings
+        if not projections:
+            return [*_chain(log, heads, progress), *_heads(log.connection, heads)]
+        from ledger.projections.rebuild import uncollected
+
+        findings: list[Finding] = []
+        with uncollected():
+            states = fold_all(_sound(_chain(log, heads, progress, told=True), findings))
+            findings += _heads(log.connection, heads)
+            if findings or not _as_stored(log.connection, states):
+                findings += _projections(log)
+        return findings
+
+
+def _sound(found: Iterable[Finding | Told], findings: list[Finding]) -> Iterator[Told]:
+    """The events with their payloads; what is wrong goes to `findings`."""
+    for one in found:
+        if isinstance(one, Finding):
+            findings.append(one)
+        else:
+            yield one
+
+
+def _as_stored(connection: Connection, states: dict[str, State]) -> bool:
+    """Whether the read models are, row by row, what follows from the states. What differs, `_projections` says."""
+    from ledger.projections.rebuild import judged
+
+    rows: Rows = {table: {} for table in KEYS}
+    while states:
+        join(rows, rows_of(states.popitem()[1]))
+    for table, want in rows.items():
+        key = len(KEYS[table])
+        for row in connection.stream(f"SELECT * FROM {table}"):
+            if want.pop(row[:key], None) != row:
+                return False
+        if want:
+            return False
+    # Conduct is judged on what was just found to be as the log has it.
+    return sorted(judged(connection)) == sorted(connection.query("SELECT * FROM breaches"))
 
 
 def head(log: Log) -> str:
@@ -73,12 +110,9 @@ def head(log: Log) -> str:
 
 
 def _chain(
-    log: Log,
-    heads: dict[str, _Last],
-    progress: Callable[[int], None] | None,
-    fold: Callable[[Event, Any], None] | None = None,
-) -> Iterator[Finding]:
-    """What is wrong with each event, in order. `fold` gets those that are as they were recorded, with their payload."""
+    log: Log, heads: dict[str, _Last], progress: Callable[[int], None] | None, *, told: bool = False
+) -> Iterator[Any]:
+    """What is wrong with each event, in order. `told`: those with which nothing is wrong too, with their payloads."""
     recorded_at, count = 0, 0
     loads, dumps, sha256 = canonical.loads(), canonical.writer(), hashlib.sha256
     for count, row in enumerate(log.rows(), start=1):
@@ -101,8 +135,8 @@ def _chain(
         if type(payload) is dict:
             recorded_at = recorded
             heads[stream] = (position, version, hash_)
-            if fold is not None:
-                fold(from_row(row), payload)
+            if told:
+                yield from_row(row), payload
         else:
             event = from_row(row)
             yield from _findings(event, heads, recorded_at)

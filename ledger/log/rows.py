@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import compress, count
+from contextlib import suppress
+from itertools import compress, count, islice
 from operator import ne
+from typing import Any, Final
 
+from ledger import canonical
 from ledger.events import Event
 from ledger.log.connection import Connection
 from ledger.projections.tables import Row, Rows, join, rows_of
 from ledger.state.fold import advance, new_state
 from ledger.state.model import State
+
+_CHUNK: Final = 20_000  # streams whose rows are made and written together
 
 
 def write_rows(connection: Connection, rows: Rows) -> None:
@@ -45,19 +50,33 @@ def write_changes(connection: Connection, old: Rows, rows: Rows) -> None:
             connection.execute_many(statements.update(table, places, connection.dialect), values)
 
 
-def replay(connection: Connection, events: Iterable[Event]) -> dict[str, State]:
-    """Fold `events` into states and write their rows into `connection`'s read models. Conduct is judged by the caller.
+def replay(connection: Connection, events: Iterable[Event]) -> None:
+    """Fold `events` and write the rows that follow into `connection`'s read models, which are empty.
 
-    Rows of an earlier generation stay, as they do in the log's own appends.
+    Conduct is judged by the caller. Rows of an earlier generation stay, as they do in the log's own appends.
     """
+    from ledger.log import statements
+
+    states = fold_all((event, None) for event in events)
+    while states:
+        rows: Rows = {}
+        for stream in list(islice(states, _CHUNK)):
+            join(rows, rows_of(states.pop(stream)))
+        for table, group in rows.items():
+            connection.execute_many(statements.insert(table, connection.dialect), group.values())
+
+
+def fold_all(events: Iterable[tuple[Event, Any]]) -> dict[str, State]:
+    """The state of every stream: `events` in order, each with its payload where it was read already."""
     states: dict[str, State] = {}
-    for event in events:
-        state = states.get(event.stream)
+    get, loads = states.get, canonical.loads()
+    for event, read in events:
+        state = get(event.stream)
         if state is None:
             state = states[event.stream] = new_state(event.stream)
-        advance(state, event)
-    rows: Rows = {}
-    for state in states.values():
-        join(rows, rows_of(state))
-    write_rows(connection, rows)
+        payload = read
+        if payload is None:
+            with suppress(ValueError):  # the fold notes it
+                payload = loads(event.payload)
+        advance(state, event, payload)
     return states

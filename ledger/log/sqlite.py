@@ -13,6 +13,8 @@ from ledger.errors import LedgerError, SchemaError, StorageError
 from ledger.log.connection import Params, check_version
 
 BUSY_SECONDS = 30.0
+_NAP_SECONDS, _LONG_SECONDS = 0.001, 0.01
+_PATIENT = f"PRAGMA busy_timeout={round(BUSY_SECONDS * 1000)}"
 # The trigger that refuses every append to a ledger which went elsewhere, and begins its message.
 MOVED = "ledger_moved"
 
@@ -81,7 +83,7 @@ class SqliteConnection:
 
     @contextmanager
     def write(self, *, alone: bool = False) -> Iterator[None]:  # noqa: ARG002 - one writer is always alone
-        self.execute("BEGIN IMMEDIATE")
+        self._take_turn()
         try:
             yield
             self.execute("COMMIT")
@@ -89,6 +91,25 @@ class SqliteConnection:
             if self.raw.in_transaction:
                 self.raw.execute("ROLLBACK")
             raise
+
+    def _take_turn(self) -> None:
+        """The write lock. SQLite itself would wait for it in ever longer naps, and some writer would starve."""
+        began = 0.0
+        self.execute("PRAGMA busy_timeout=0")
+        try:
+            while True:
+                try:
+                    self.raw.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    now = time.monotonic()
+                    began = began or now
+                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or now - began > BUSY_SECONDS:
+                        self._fail(error)
+                # Who has waited longer looks more often, so that the lock goes round.
+                time.sleep(_NAP_SECONDS / (1 + (now - began) / _LONG_SECONDS))
+        finally:
+            self.execute(_PATIENT)
 
     def take(self, n: int, now: int | None) -> tuple[int, int]:  # noqa: ARG002 - whatever is next, from there on
         check_version(self.where, self.schema_version())

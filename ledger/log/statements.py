@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from sqlalchemy import Table, bindparam
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects.sqlite import insert as upserting
 from sqlalchemy.engine import Dialect
 
 from ledger.log import schema
@@ -18,7 +18,7 @@ def upsert(table: str, dialect: str = "sqlite") -> str:
     target = schema.metadata.tables[table]
     keys = [column.name for column in target.primary_key.columns]
     # Both say ON CONFLICT in the same words, each in its own class.
-    statement = insert(target) if dialect == "sqlite" else postgresql.insert(target)
+    statement = upserting(target) if dialect == "sqlite" else postgresql.insert(target)
     others = {c.name: statement.excluded[c.name] for c in target.columns if c.name not in keys}
     if others:
         statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
@@ -38,10 +38,16 @@ def update(table: str, places: tuple[int, ...], dialect: str = "sqlite") -> str:
     return str(statement.compile(dialect=_dialect(dialect)))
 
 
-@lru_cache(maxsize=8)
 def insert_event(dialect: str = "sqlite") -> str:
     """Insert one event. Its parameters are the columns in their order."""
-    return str(insert(schema.events).values(_binds(schema.events)).compile(dialect=_dialect(dialect)))
+    return insert("events", dialect)
+
+
+@lru_cache(maxsize=64)
+def insert(table: str, dialect: str = "sqlite") -> str:
+    """Insert a row of `table` that is not there. Its parameters are the columns in their order."""
+    target = schema.metadata.tables[table]
+    return str(target.insert().values(_binds(target)).compile(dialect=_dialect(dialect)))
 
 
 def _binds(table: Table) -> dict[str, object]:

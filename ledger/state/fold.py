@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ledger.events import ACCOUNT_PREFIX, LEDGER_STREAM, Event, readable
+from ledger.events import ACCOUNT_PREFIX, LEDGER_STREAM, UPCASTERS, Event, readable
 from ledger.policy import lenient
 from ledger.state import machines, runs
 from ledger.state.branch import branch
@@ -43,8 +43,8 @@ def fold_run(stream: str, events: Iterable[Event]) -> Run:
     return run
 
 
-def advance(state: State, event: Event) -> None:
-    """Apply one event to a state that the caller owns. Raises nothing."""
+def advance(state: State, event: Event, payload: dict[str, Any] | None = None) -> None:
+    """Apply one event to a state that the caller owns. Raises nothing. `payload`: the event's, as it is stored."""
     state.version = event.version
     state.position = event.position
     state.hash = event.hash
@@ -52,25 +52,24 @@ def advance(state: State, event: Event) -> None:
         state.unreadable.append((event.position, event.type))
         return
     try:
-        payload = event.data()
-        if isinstance(state, Run):
-            _run(state, event, payload)
-        elif isinstance(state, Account):
+        if payload is None or UPCASTERS:
+            payload = event.data()
+        if type(state) is Run:
+            handler = _HANDLERS.get(event.type)
+            if handler is None:
+                _odd(state, event, "run")
+            else:
+                handler(state, event, payload)
+        elif type(state) is Account:
             _account(state, event, payload)
-        else:
+        elif type(state) is LedgerState:
             _ledger(state, event, payload)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         # A payload of a shape that no version wrote: past the validation of every append, so another's hand.
         state.unreadable.append((event.position, event.type))
 
 
-def _run(run: Run, event: Event, payload: dict[str, Any]) -> None:
-    if event.type in runs.HANDLERS:
-        runs.HANDLERS[event.type](run, event, payload)
-    elif event.type in machines.HANDLERS:
-        machines.HANDLERS[event.type](run, event, payload)
-    else:
-        _odd(run, event, "run")
+_HANDLERS = {**machines.HANDLERS, **runs.HANDLERS}
 
 
 def _account(account: Account, event: Event, payload: dict[str, Any]) -> None:

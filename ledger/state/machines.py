@@ -133,12 +133,11 @@ def observe(machine: Machine, event: Event, payload: dict[str, Any]) -> None:
 
 def compare_handle(machine: Machine, at: int, position: int) -> None:
     """Note since when what was observed differs from what the handle states; what nobody knows differs from nothing."""
-    pairs = (
-        (machine.model, machine.handle_model),
-        (machine.zone, machine.handle_zone),
-        (machine.ports, machine.handle_ports),
-    )
-    if not any(seen is not None and stated is not None and seen != stated for seen, stated in pairs):
+    if not (
+        (machine.model != machine.handle_model and machine.model is not None and machine.handle_model is not None)
+        or (machine.zone != machine.handle_zone and machine.zone is not None and machine.handle_zone is not None)
+        or (machine.ports != machine.handle_ports and machine.ports is not None and machine.handle_ports is not None)
+    ):
         machine.stale_at = None
     elif machine.stale_at is None:
         machine.stale_at, machine.stale_pos = at, position

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.stories import GCP_ACCOUNT, POD_ACCOUNT, PROJECT, RUNPOD_ACCOUNT, tell
 from ledger import canonical
-from ledger.events import COLUMNS, Draft, Event
+from ledger.events import Draft, Event, from_row
 from ledger.log.connection import Connection
 from ledger.log.open import create_log
 from ledger.log.rows import write_rows
@@ -33,7 +33,15 @@ _TOGETHER = 300  # runs that are under way at the same time in the log
 EVENTS_A_RUN = 12
 # What rests on evidence: here, on what was last known of its machine.
 _RESTS = frozenset(
-    ("FailoverDecided", "TeardownRequested", "TornDown", "WorkloadEnded", "LaunchFailed", "ProvisionRefused", "RunClosed")
+    (
+        "FailoverDecided",
+        "TeardownRequested",
+        "TornDown",
+        "WorkloadEnded",
+        "LaunchFailed",
+        "ProvisionRefused",
+        "RunClosed",
+    )
 )
 
 
@@ -132,7 +140,9 @@ class _Writer:
             state = states[stream] = new_state(stream)
         self.position += 1
         if draft.type in _RESTS:
-            draft = replace(draft, payload={**draft.payload, "evidence": self.last.get(draft.machine or stream, [])[-3:]})
+            draft = replace(
+                draft, payload={**draft.payload, "evidence": self.last.get(draft.machine or stream, [])[-3:]}
+            )
         seen = self.last.setdefault(draft.machine or stream, [])
         seen.append(self.position)
         event = event_of(stream, draft, self.position, state.version + 1, self.now, state.hash)
@@ -161,5 +171,4 @@ def event_of(stream: str, draft: Draft, position: int, version: int, now: int, h
         draft.type, 1, draft.occurred_at, now, draft.actor, draft.correlation_id, draft.attempt, draft.machine,
         canonical.dumps(validate(draft)),
     ]  # fmt: skip
-    assert len(stored) == len(COLUMNS) - 1
-    return Event(*stored, hash=canonical.chain(head, stored))
+    return from_row((*stored, canonical.chain(head, stored)))

@@ -9,7 +9,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.harness import Block
 from benchmarks.history import T0, event_of
@@ -147,4 +147,4 @@ def dbos_step(path: Path, block: int, turns: int) -> Block:
             happened(draft.type, dict(draft.payload))
 
     DBOS.launch()
-    return work
+    return cast("Block", work)

@@ -14,7 +14,7 @@ from ledger.events import COLUMNS
 from ledger.log.integrity import verify as check
 from ledger.log.open import open_log
 from ledger.log.store import Log
-from ledger.projections.rebuild import rebuild as rebuilt
+from ledger.projections.rebuild import rebuild_beside
 from ledger.source import SystemSource
 from ledger.state.fold import fold_run
 
@@ -74,7 +74,7 @@ def rebuild(setting: Setting, result: Result) -> None:
     peer, theirs = "eventsourcing: read and decode", _eventsourcing(setting, made, made.events // share)
 
     mine = "rebuild every projection"
-    times = take_turns({FLOOR: iterate(made), mine: lambda: rebuilt(log.read_all()).close(), peer: theirs}, 3)
+    times = take_turns({FLOOR: iterate(made), mine: lambda: rebuild_beside(log).close(), peer: theirs}, 3)
     times[peer].wall = [wall * share for wall in times[peer].wall]
     _tell("rebuild", result, times, made.events)
     result.notes.append(f"eventsourcing read {made.events // share:,} of the events; its figure is scaled by {share}.")
@@ -127,6 +127,8 @@ def asof(setting: Setting, result: Result) -> None:
     times = take_turns({FLOOR: read, "state of one run, as of a moment": ours}, 15)
     for name, taken in times.items():
         value = taken.median() / len(streams) * 1e6
-        result.rows.append(Row("asof", name.replace("iterate", "read of its stream"), value, "us", ratio(times, name, FLOOR)))
+        result.rows.append(
+            Row("asof", name.replace("iterate", "read of its stream"), value, "us", ratio(times, name, FLOOR))
+        )
     share = ratio(times, "state of one run, as of a moment", FLOOR)
     result.bounds.append(Bound("asof", f"one run in {made.events:,} events, of a raw read", share, "at most", 3.0))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger.events import LEDGER_STREAM, Draft
-from ledger.invariants.audit import as_of, audit, from_log
+from ledger.invariants.audit import Breach, as_of, ask, audit, from_log
 from ledger.invariants.history import history
 from ledger.log.integrity import verify
 from ledger.log.store import Log
 from ledger.policy import Policy
-from ledger.projections.rebuild import in_memory
+from ledger.projections.rebuild import in_memory, rebuild
 from tests.strategies import steps
-from tests.support import FakeSource, clock, us, write
+from tests.support import FakeSource, clock, ledger_at, us, write
 
 quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -50,6 +52,27 @@ def test_the_audit_is_that_of_the_log(made: list[tuple[str, Draft]], later: int)
         assert found == from_log(log, now)
         assert found == as_of(log, now)
         assert len({breach.id for breach in found}) == len(found)
+
+
+@settings(quick, max_examples=15)
+@given(steps(20), st.sampled_from([0, 1000]))
+def test_the_audit_of_a_file_is_that_of_its_log(made: list[tuple[str, Draft]], later: int) -> None:
+    with TemporaryDirectory() as folder, ledger_at(Path(folder) / "random.db") as log:
+        write(log, made)
+        now = clock(log).now() + later * 1_000_000
+        found = audit(log, now)
+        assert found == from_log(log, now)
+        for event in list(log.read_all())[::4]:
+            assert as_of(log, event.recorded_at) == _as_of_a_copy(log, event.recorded_at)
+        assert [str(finding) for finding in verify(log, projections=True)] == []
+
+
+def _as_of_a_copy(log: Log, at: int) -> list[Breach]:
+    copy = rebuild(log.read_all(until=at))
+    try:
+        return ask(copy, at)
+    finally:
+        copy.close()
 
 
 @settings(quick, max_examples=25)
