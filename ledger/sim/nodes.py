@@ -275,7 +275,7 @@ def compose(data: bytes, file: str) -> yaml.Node:
 
 def node_of(value: Any, line: int) -> yaml.Node:
     """The node that `value` is when it is written on one line of a file (1-based) and read again."""
-    mark = yaml.Mark("", 0, line - 1, 0, None, None)
+    mark = yaml.Mark("", 0, line - 1, 0, None, 0)
     match value:
         case dict():
             pairs = [(node_of(key, line), node_of(item, line)) for key, item in value.items()]
