@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ledger.errors import EventError
@@ -68,6 +68,20 @@ def _number(value: Any) -> int | float:
     raise _Strange
 
 
+def loads() -> Callable[[str], Any]:
+    """What reads JSON where there is much of it. Raises ValueError."""
+    import orjson
+
+    return orjson.loads
+
+
+def writer() -> Callable[[Any], bytes]:
+    """What `chain` writes with. Raises TypeError for what it cannot write, where `chain` goes another way."""
+    import orjson
+
+    return orjson.dumps
+
+
 def chain(previous: str, columns: Sequence[Any]) -> str:
     """SHA-256 of the event before it in its stream (hex, "" for the first) and of the event's stored columns.
 
@@ -76,7 +90,7 @@ def chain(previous: str, columns: Sequence[Any]) -> str:
     import orjson
 
     try:
-        stored = orjson.dumps([previous, *columns])
+        stored = orjson.dumps((previous, *columns))
     except TypeError:  # a lone surrogate, or a number that no append stores: another's hand
         text = json.dumps([previous, *columns], ensure_ascii=False, separators=(",", ":"))
         stored = text.encode("utf-8", "surrogatepass")

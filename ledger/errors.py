@@ -4,6 +4,8 @@ LedgerError            exit 2   something that was asked cannot be done
 ├── Conflict           (internal) the stream moved on; facts are appended again, decisions decided again
 ├── SchemaError        exit 2   the database is newer, older or no ledger at all
 ├── StorageError       exit 2   the disk or the database server refused
+│   ├── Taken          (internal) another process wrote what this one would have written; it is tried again
+│   └── Unsure         (internal) the connection broke at the commit; the log is asked whether it stands
 └── EventError         exit 2   an event that the vocabulary does not allow
 """
 
@@ -32,6 +34,14 @@ class SchemaError(LedgerError):
 
 class StorageError(LedgerError):
     """The database could not be opened, read or written."""
+
+
+class Taken(StorageError):
+    """Another process wrote first, which showed only when this one wrote: nothing of it stands."""
+
+
+class Unsure(StorageError):
+    """Nobody said whether what was written stands."""
 
 
 class EventError(LedgerError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ledger.clouds.configured import SIMULATED, configured, found_credentials, open_cloud
 from ledger.clouds.values import Listing, Unknown
 from ledger.errors import LedgerError
-from ledger.log.open import SCHEMA, open_log, sqlite_path
+from ledger.log.open import SCHEMA, display, open_log
 from ledger.moments import MICROS, iso
 from ledger.source import Source
 
@@ -71,7 +71,7 @@ def _settings(settings: Settings) -> Check:
 
 def _log(settings: Settings, log: Log) -> list[Check]:
     events, newest = log.connection.query("SELECT count(*), max(recorded_at) FROM events")[0]
-    said = f"{sqlite_path(settings.database)}: schema {SCHEMA}, {events} events, the newest of {iso(newest)}"
+    said = f"{display(settings.database)}: schema {SCHEMA}, {events} events, the newest of {iso(newest)}"
     checks = [Check("database", "ok", f"{said}; {len(log.active_streams())} active runs; ledger {log.ledger_id()}")]
     if log.policy().paused:
         checks.append(Check("brake", "note", "paused: nothing is created or torn down until `ledger resume`"))

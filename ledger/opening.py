@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import ledger
-from ledger.log.open import create_log, open_log, sqlite_path
+from ledger.log.open import create_log, on_server, open_log, sqlite_path
 from ledger.source import Source
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def open_ledger(
     """
     from ledger.recording import sync_policy
 
-    if write and create and not sqlite_path(settings.database).exists():
+    if write and create and (on_server(settings.database) or not sqlite_path(settings.database).exists()):
         log = create_log(settings.database, source, settings.policy, ledger.__version__, hooks=hooks)
     else:
         log = open_log(settings.database, source, hooks=hooks, write=write)

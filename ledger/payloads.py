@@ -7,6 +7,7 @@ seconds. Keys that are Python words bear their name as an alias (`class`, `from`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -270,6 +271,13 @@ class LedgerCreated(Payload):
 MODELS: dict[str, type[Payload]] = {
     name: value for name, value in list(globals().items()) if name in KINDS and isinstance(value, type)
 }
+# What `model_validate` and `model_dump` call in the end.
+VALIDATORS: dict[str, Callable[[Any], Any]] = {
+    name: model.__pydantic_validator__.validate_python for name, model in MODELS.items()
+}
+SERIALIZERS: dict[str, Callable[..., dict[str, Any]]] = {
+    name: model.__pydantic_serializer__.to_python for name, model in MODELS.items()
+}
 
 
 def validate(draft: Draft) -> dict[str, Any]:
@@ -285,9 +293,9 @@ def validate(draft: Draft) -> dict[str, Any]:
     if kind.machine and not draft.machine:
         raise EventError(f"{draft.type} must name its machine")
     try:
-        model = MODELS[draft.type].model_validate(dict(draft.payload))
+        model = VALIDATORS[draft.type](dict(draft.payload))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise EventError(f"{draft.type}: {where or 'payload'}: {first['msg']}") from None
-    return model.model_dump()
+    return SERIALIZERS[draft.type](model, by_alias=True)

@@ -12,12 +12,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import appending
+from benchmarks import appending, reading
 from benchmarks.harness import Result, Setting, told
+from benchmarks.history import Made
 
 SECTIONS = {
     "append": appending.append,
     "batch": appending.batch,
+    "verify": reading.verify,
+    "rebuild": reading.rebuild,
+    "asof": reading.asof,
 }
 
 
@@ -32,13 +36,14 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no section {unknown[0]}; there are {', '.join(SECTIONS)}")
     result = Result()
+    logs: dict[tuple[int, int | None], Made] = {}
     folder = Path(tempfile.mkdtemp(prefix="ledger-bench-", dir=options.folder))
     try:
         for name in options.section or SECTIONS:
             place = folder / name
             place.mkdir()
             with told(name):
-                SECTIONS[name](Setting(place, options.quick), result)
+                SECTIONS[name](Setting(place, options.quick, logs), result)
             shutil.rmtree(place)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from ledger.log.open import open_log
 from ledger.log.store import Log
+from tests.server import GIVEN, Databases, Server, databases
 from tests.support import FakeSource, ledger_at
 
 # `ci` is the default, so that scripts/test says the same everywhere; HYPOTHESIS_PROFILE=explore searches for more.
@@ -33,6 +34,38 @@ def born(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with ledger_at(path):
         pass
     return path
+
+
+class _Servers(dict[int, Databases]):
+    """Servers by their major version, each started when it is first asked for; 0 is the one that was named."""
+
+    def __missing__(self, major: int) -> Databases:
+        self[major] = made = Server(major) if not GIVEN else Databases(GIVEN)
+        return made
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[dict[int, Databases]]:
+    """PostgreSQL servers by major version."""
+    started = _Servers()
+    yield started
+    for server in started.values():
+        if isinstance(server, Server):
+            server.stop()
+
+
+@pytest.fixture(scope="session")
+def server(servers: dict[int, Databases]) -> Databases:
+    """The newest PostgreSQL server, or the one that was named."""
+    return servers[databases()[0]]
+
+
+@pytest.fixture
+def empty(server: Databases) -> Iterator[str]:
+    """The URL of an empty database on it."""
+    name = server.make()
+    yield server.url(name)
+    server.drop(name)
 
 
 @pytest.fixture

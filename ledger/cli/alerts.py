@@ -109,6 +109,6 @@ def _told(log: Log) -> set[str]:
 def _keep(log: Log, ids: set[str]) -> None:
     from ledger.log.statements import upsert
 
-    row = {"machine": ROW, "read_at": log.source.now(), "reading": json.dumps(sorted(ids))}
+    row = (ROW, log.source.now(), json.dumps(sorted(ids)))
     with log.connection.write():
-        log.connection.execute_many(upsert("vitals"), [row])
+        log.connection.execute_many(upsert("vitals", log.connection.dialect), [row])

@@ -62,6 +62,8 @@ class Call:
     def reading(self) -> Iterator[Log]:
         """The log of an existing ledger, for a command that only reads."""
         with open_ledger(self.settings(), self.source) as log:
+            if words := log.connection.moved():
+                complain(f"as it was then: {words}")
             yield log
 
     @contextmanager

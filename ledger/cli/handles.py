@@ -11,12 +11,16 @@ from ledger.cli import output
 from ledger.cli.base import Call, Command, pass_call
 from ledger.cli.breaches import open_breaches
 from ledger.cli.names import known_runs, run_of
-from ledger.errors import LedgerError
+from ledger.cli.output import complain
+from ledger.errors import LedgerError, StorageError
 
 if TYPE_CHECKING:
     from ledger.importing import Report
     from ledger.log.store import Log
-    from ledger.projections.files import Difference
+    from ledger.projections.files import Difference, SidecarFolder
+
+FOLLOW_SECONDS = 1.0
+LOOK_SECONDS = 30.0  # another program's edit, or a news that was lost
 
 
 @click.command("import", cls=Command)
@@ -100,21 +104,30 @@ def _about(taken: dict[str, Any]) -> str:
 @click.command(cls=Command)
 @click.argument("issues", nargs=-1, metavar="[ISSUE]...")
 @click.option("--check", is_flag=True, help="Only compare; write nothing.")
+@click.option("--follow", "-f", is_flag=True, help="Go on as the log grows, until Ctrl-C.")
 @pass_call
-def project(call: Call, issues: tuple[str, ...], check: bool) -> int:
+def project(call: Call, issues: tuple[str, ...], check: bool, follow: bool) -> int:
     """Write the handle files from the log: of all runs, or of these alone.
 
     A file whose content is right is not touched. Exit status: 0; 1 where a file still differs: with --check any,
     else one that is not this log's to write (another ledger's, or one that knows a newer log).
 
+    --follow keeps the folder of a host current that does not poll: it writes what the team's pollers record, a moment
+    later, and needs no cloud.
+
     \b
     Examples:
       ledger project
       ledger project 1417 --check
+      ledger project --follow
     """
     folder = call.folder()
     if folder is None:
         raise LedgerError("no folder of handle files is configured; name it with --sidecars DIR or in ledger.toml")
+    if follow:
+        if check:
+            raise click.UsageError("--follow writes: give it without --check.")
+        return _follow(call, folder, issues)
     if check:
         with call.reading() as log:
             streams = known_runs(log, issues) or None
@@ -135,6 +148,31 @@ def project(call: Call, issues: tuple[str, ...], check: bool) -> int:
         output.say(f"{output.count(len(left), 'file')} left as it lies there, for a person to see to", "bad")
         output.table(("run", "how", "file"), [(d.stream, d.kind, d.detail) for d in left])
     return 1 if left else 0
+
+
+def _follow(call: Call, folder: SidecarFolder, issues: tuple[str, ...]) -> int:
+    """Write what changes, for ever. A database or a disk that fails for a while is told once, and tried again."""
+    failed = ""
+    with call.reading() as log:
+        streams = known_runs(log, issues) or None
+        looked = None
+        while True:
+            try:
+                news = looked is None or log.connection.wait(FOLLOW_SECONDS, call.sleep)
+                if looked is not None and not news and call.source.steady() - looked < LOOK_SECONDS:
+                    continue
+                for w in folder.project(log, streams):
+                    if call.json:
+                        output.emit_line({"run": w.stream, "path": str(w.path), "action": w.action, "note": w.note})
+                    else:
+                        output.say(f"{w.stream}: {w.action} {w.note or w.path}")
+                failed = ""
+            except StorageError as error:
+                if str(error) != failed:
+                    failed = str(error)
+                    complain(f"{error}; it is tried again")
+                call.sleep(FOLLOW_SECONDS)
+            looked = call.source.steady()
 
 
 def _rows(differences: list[Difference]) -> list[dict[str, Any]]:

@@ -46,12 +46,12 @@ def log(
     with call.reading() as ledger_log:
         stream = known(ledger_log, stream_of(issue)) if issue else None
         position = 0
-        for event in events(ledger_log, stream, types, since, limit):
+        for event in events(ledger_log, stream, types, since, limit, settled=follow):
             _print(call, event)
             position = event.position
         while follow:
-            call.sleep(FOLLOW_SECONDS)
-            for event in events(ledger_log, stream, types, since, None, after=position):
+            ledger_log.connection.wait(FOLLOW_SECONDS, call.sleep)
+            for event in events(ledger_log, stream, types, since, None, after=position, settled=True):
                 _print(call, event)
                 position = event.position
 
@@ -63,12 +63,18 @@ def events(
     since: int | None = None,
     limit: int | None = None,
     after: int = 0,
+    settled: bool = False,
 ) -> Iterator[Event]:
-    """The events that fit, in position order; with `limit` the newest so many."""
-    from ledger.log.store import SELECT
+    """The events that fit, in position order; with `limit` the newest so many.
+
+    `settled`: only those in front of which none can appear any more, to go on from the last.
+    """
+    from ledger.log.reader import SELECT
 
     where = ["position > :after"]
     params: dict[str, Any] = {"after": after}
+    if settled:
+        where.append(log.connection.settled)
     if stream is not None:
         where.append("stream = :stream")
         params["stream"] = stream

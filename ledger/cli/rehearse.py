@@ -32,6 +32,11 @@ _LONGEST = 300
 @click.option(
     "--random", type=click.IntRange(min=1), metavar="N", help="N generated scenarios of --seed instead of files."
 )
+@click.option(
+    "--server",
+    metavar="URL",
+    help="With the ledgers on this PostgreSQL server: in a database of their own, made there and dropped again.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes for --random.")
 @pass_call
 def rehearse(
@@ -43,6 +48,7 @@ def rehearse(
     runpod_api: str | None,
     random: int | None,
     jobs: int,
+    server: str | None,
 ) -> int:
     """Run the real poller and dispatcher against simulated clouds, as a file scripts them, on a virtual clock.
 
@@ -59,11 +65,12 @@ def rehearse(
       ledger rehearse incident.yaml --keep /tmp/look --seed 3
       ledger rehearse incident.yaml --wire --runpod-api rest_v2
       ledger rehearse --random 200 --seed 7 --jobs 2
+      ledger rehearse --random 5000 --server postgresql://me@db.example/postgres
     """
     if random is not None:
         if files or wire:
             raise click.UsageError("--random makes its own scenarios, in process: give neither FILE nor --wire.")
-        return _search(call, random, seed, jobs, keep)
+        return _search(call, random, seed, jobs, keep, server)
     if runpod_api is not None and not wire:
         raise click.UsageError("--runpod-api says which API --wire speaks: give --wire too.")
     if not files:
@@ -74,7 +81,8 @@ def rehearse(
     door = _door(runpod_api or "graphql") if wire else None
     with output.progress("rehearsing", quiet=call.json) as step:
         for number, scenario in enumerate(scenarios):
-            outcome = _run(scenario, seed, keep if keep is None or len(scenarios) == 1 else keep / scenario.name, door)
+            where = keep if keep is None or len(scenarios) == 1 else keep / scenario.name
+            outcome = _run(scenario, seed, where, door, server)
             bad += not outcome.held
             if call.json:
                 output.emit_line(outcome.to_json())
@@ -86,19 +94,18 @@ def rehearse(
     return 2 if unread else 1 if bad else 0
 
 
-def _search(call: Call, number: int, seed: int, jobs: int, keep: Path | None) -> int:
+def _search(call: Call, number: int, seed: int, jobs: int, keep: Path | None, server: str | None) -> int:
     from ledger.sim.search import search
+    from ledger.sim.universe import told
 
-    report = search(number, seed, jobs, keep or Path.cwd())
+    report = search(number, seed, jobs, keep or Path.cwd(), server=server)
     if call.json:
         output.emit_line(report.to_json())
         return 0 if report.held else 1
     for failure in report.failures:
         output.say(f"NOT HELD  {failure}", "bad")
     rows = [
-        (kind, word, str(times))
-        for kind, counted in sorted(report.counts.items())
-        for word, times in sorted(counted.items())
+        (kind, word, str(times)) for kind, counted in told(report.counts).items() for word, times in counted.items()
     ]
     output.table(("kind", "what occurred", "times"), rows, right=("times",))
     held = number - len(report.failures)
@@ -152,11 +159,11 @@ def _door(api: str) -> Door:
     return Wire(api)
 
 
-def _run(scenario: Scenario, seed: int, keep: Path | None, door: Door | None) -> Outcome:
+def _run(scenario: Scenario, seed: int, keep: Path | None, door: Door | None, server: str | None) -> Outcome:
     from ledger.sim.program import TheProgram
     from ledger.sim.rehearse import rehearse as run
 
-    return run(scenario, seed, TheProgram(), keep, door)
+    return run(scenario, seed, TheProgram(server=server), keep, door)
 
 
 def _show(outcome: Outcome) -> None:

@@ -10,7 +10,7 @@ import ledger
 from ledger.cli import output
 from ledger.cli.base import Call, Command, Entry, LazyGroup, common, pass_call
 from ledger.errors import StorageError
-from ledger.log.open import SCHEMA, check_schema, create_log, sqlite_path
+from ledger.log.open import SCHEMA, check_schema, connect, create_log, display, on_server, sqlite_path
 
 
 @click.command(cls=Command)
@@ -34,13 +34,13 @@ def init(call: Call, directory: Path) -> None:
     create_log(found.database, call.source, found.policy, ledger.__version__).connection.close()
     if call.json:
         return output.emit(
-            {"settings": str(file), "database": str(sqlite_path(found.database)), "sidecars": str(found.sidecars)}
+            {"settings": str(file), "database": display(found.database), "sidecars": str(found.sidecars)}
         )
     output.say(f"a ledger in {directory.resolve()}", "good")
     output.facts(
         [
             ("settings", file),
-            ("database", sqlite_path(found.database)),
+            ("database", display(found.database)),
             ("handle files", found.sidecars),
         ]
     )
@@ -59,10 +59,12 @@ def init(call: Call, directory: Path) -> None:
         "upgrade": Entry("ledger.cli.setup", "Bring the database to this version's schema."),
         "current": Entry("ledger.cli.setup", "Which schema it has, and which this version knows."),
         "check": Entry("ledger.cli.setup", "Whether it is at this version's schema."),
+        "copy": Entry("ledger.cli.server", "Copy a ledger from its file to a PostgreSQL server."),
+        "roles": Entry("ledger.cli.server", "The SQL for a team's roles on PostgreSQL."),
     },
 )
 def db() -> None:
-    """Migrations of the database.
+    """Migrations of the database; a ledger's move to a server.
 
     \b
     Examples:
@@ -88,7 +90,7 @@ def upgrade(call: Call) -> None:
     if call.json:
         return output.emit({"from": before, "to": SCHEMA})
     done = f"{'made' if before == 0 else f'from schema {before}'}, now {SCHEMA}" if before != SCHEMA else f"at {SCHEMA}"
-    return output.say(f"{sqlite_path(settings.database)}: {done}")
+    return output.say(f"{display(settings.database)}: {done}")
 
 
 @click.command(cls=Command)
@@ -103,8 +105,8 @@ def current(call: Call) -> None:
     database = call.settings().database
     found = _schema(database)
     if call.json:
-        return output.emit({"database": str(sqlite_path(database)), "schema": found, "newest": SCHEMA})
-    return output.say(f"{sqlite_path(database)}: schema {found}, newest {SCHEMA}")
+        return output.emit({"database": display(database), "schema": found, "newest": SCHEMA})
+    return output.say(f"{display(database)}: schema {found}, newest {SCHEMA}")
 
 
 @click.command(cls=Command)
@@ -119,24 +121,21 @@ def check(call: Call) -> int:
     database = call.settings().database
     found = _schema(database)
     if call.json:
-        output.emit({"database": str(sqlite_path(database)), "schema": found, "newest": SCHEMA, "ok": found == SCHEMA})
+        output.emit({"database": display(database), "schema": found, "newest": SCHEMA, "ok": found == SCHEMA})
     elif found == SCHEMA:
-        output.say(f"{sqlite_path(database)}: at schema {SCHEMA}", "good")
+        output.say(f"{display(database)}: at schema {SCHEMA}", "good")
     else:
         advice = "install a newer ledger" if found > SCHEMA else "`ledger db upgrade` brings it there"
-        output.say(f"{sqlite_path(database)}: schema {found}, not {SCHEMA}: {advice}", "bad")
+        output.say(f"{display(database)}: schema {found}, not {SCHEMA}: {advice}", "bad")
     return 0 if found == SCHEMA else 1
 
 
 def _schema(url: str, missing: int | None = None) -> int:
-    from ledger.log.sqlite import SqliteConnection
-
-    path = sqlite_path(url)
-    if not path.exists():
+    if not on_server(url) and not sqlite_path(url).exists():
         if missing is not None:
             return missing
-        raise StorageError(f"no ledger database at {path}; `ledger init` makes one, `ledger db upgrade` there")
-    connection = SqliteConnection(path, reads=True)
+        raise StorageError(f"no ledger database at {display(url)}; `ledger init` makes one, `ledger db upgrade` there")
+    connection = connect(url, reads=True)
     try:
         found = connection.schema_version()
         if found == 0 and not connection.is_empty():

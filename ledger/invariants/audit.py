@@ -17,7 +17,8 @@ from ledger.invariants import handles
 from ledger.invariants.base import Invariant, Kind, params
 from ledger.invariants.registry import ALL, of_kind
 from ledger.log.connection import Connection
-from ledger.log.store import POLICY, Log, policy_of
+from ledger.log.reader import POLICY, policy_of
+from ledger.log.store import Log
 from ledger.moments import MICROS, iso
 from ledger.projections.rows import SidecarRow
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, Final
 
 from ledger.invariants.base import params
@@ -15,27 +15,25 @@ from ledger.projections.tables import Row, Rows
 
 END: Final = 2**62  # a position after every other
 
-# Which decisions (rows of `decisions`) each invariant can break at all: what is no such decision is not asked about.
-_MAY_BREAK: Final[dict[str, Callable[[str, str, str, str, str | None], bool]]] = {
-    "attempt-leak": lambda *_: True,  # if it cites anything
-    "thin-evidence": lambda type_, reason, actor, claim, probe: (
-        type_ == "FailoverDecided" or (type_ == "TeardownRequested" and actor != "user" and reason not in LOG_ALONE)
-    ),
-    "skipped-rung": lambda type_, reason, actor, claim, probe: (
-        type_ == "RunClosed" and reason == "no_compute_available"
-    ),
-    "foreign-touch": lambda type_, reason, actor, claim, probe: (
-        type_ in ("TeardownRequested", "Provisioned") and claim in ("none", "name", "orphan")
-    ),
-    "unprobed-failure": lambda type_, reason, actor, claim, probe: type_ == "LaunchFailed" and probe is None,
-}
+def _may_break(type_: str, reason: str, actor: str, claim: str, probe: str | None) -> set[str]:
+    """The invariants that a decision (a row of `decisions`) can break at all: of the others it is not asked."""
+    asked = {"attempt-leak"}  # if it cites anything
+    if type_ == "FailoverDecided" or (type_ == "TeardownRequested" and actor != "user" and reason not in LOG_ALONE):
+        asked.add("thin-evidence")
+    if type_ == "RunClosed" and reason == "no_compute_available":
+        asked.add("skipped-rung")
+    if type_ in ("TeardownRequested", "Provisioned") and claim in ("none", "name", "orphan"):
+        asked.add("foreign-touch")
+    if type_ == "LaunchFailed" and probe is None:
+        asked.add("unprobed-failure")
+    return asked
 
 
 def worth_asking(rows: Rows) -> set[str]:
     """The invariants that these rows, newly written, can break: the others are not asked of the database."""
     asked = {"illegal-transition"} if "oddities" in rows else set()
     for _, _, _, type_, _, _, reason, _, actor, claim, _, _, probe in rows.get("decisions", {}).values():
-        asked |= {name for name, may in _MAY_BREAK.items() if may(type_, reason, actor, claim, probe)}
+        asked |= _may_break(type_, reason, actor, claim, probe)
     if "evidence" not in rows:
         asked.discard("attempt-leak")
     return asked

@@ -13,7 +13,8 @@ LOG_ALONE = ("superseded", "cancelled", "run_closed", "redispatched", "done", "l
 _COLUMNS = "CAST(d.position AS TEXT), d.stream, d.generation, d.attempt, d.machine, d.at, d.at, 0"
 _RANGE = "d.position >= :first AND d.position <= :last"
 # What was in the log when it was decided: a position that came later is no evidence.
-_CITED = "evidence v JOIN events e ON e.position = v.position AND e.position < v.decision"
+_THEN = "events e ON e.position = v.position AND e.position < v.decision"
+_CITED = f"evidence v JOIN {_THEN}"
 
 # A boot loop is the count of the boot deaths before it: it may rest on those decisions.
 ATTEMPT_LEAK = Invariant(
@@ -24,7 +25,7 @@ ATTEMPT_LEAK = Invariant(
         SELECT {_COLUMNS},
             d.type || ' ' || d.reason || ' rests on ' || MIN(e.type) || ' of another run, attempt or machine',
             MIN(e.position)
-        FROM decisions d JOIN {_CITED} AND v.decision = d.position
+        FROM decisions d JOIN evidence v ON v.decision = d.position JOIN {_THEN}
         WHERE {_RANGE}
             AND ((e.stream <> d.stream AND e.stream LIKE 'issue-%')
                 OR e.attempt <> d.attempt OR e.machine <> d.machine)

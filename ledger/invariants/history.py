@@ -21,7 +21,8 @@ from ledger.invariants.audit import (
     state_breaches,
 )
 from ledger.log.connection import Connection
-from ledger.log.store import Log, write_rows
+from ledger.log.rows import write_rows
+from ledger.log.store import Log
 from ledger.projections.rebuild import in_memory, judge_again, keep
 from ledger.projections.tables import Before, Rows, before, join, touched
 from ledger.state.fold import advance, new_state

@@ -3,6 +3,7 @@ all streams that can be kept elsewhere."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -10,13 +11,13 @@ from typing import Any
 
 from ledger import canonical
 from ledger.errors import LedgerError
-from ledger.events import COLUMNS, Event
+from ledger.events import COLUMNS, Event, from_row
 from ledger.log.connection import Connection
 from ledger.log.store import Log
 
 _INTEGERS = frozenset({"position", "version", "schema", "occurred_at", "recorded_at"})
 _OPTIONAL = frozenset({"correlation_id", "attempt", "machine"})
-_HASHED = [COLUMNS.index(name) for name in COLUMNS if name != "hash"]
+assert COLUMNS[-1] == "hash", "the chain is over all columns before it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,8 @@ class Finding:
         return asdict(self)
 
 
-@dataclass(slots=True)
-class _Head:
-    position: int = 0
-    version: int = 0
-    hash: str = ""
+_Last = tuple[int, int, str]  # position, version and hash of the newest event of a stream
+_NONE: _Last = (0, 0, "")
 
 
 def verify(log: Log, projections: bool = False, progress: Callable[[int], None] | None = None) -> list[Finding]:
@@ -54,7 +52,7 @@ def verify(log: Log, projections: bool = False, progress: Callable[[int], None] 
 
     `progress` is told the number of events read, every thousand. Reads the whole log in one read transaction.
     """
-    heads: dict[str, _Head] = {}
+    heads: dict[str, _Last] = {}
     with log.connection.read():
         findings = list(_chain(log, heads, progress))
         findings += _heads(log.connection, heads)
@@ -74,31 +72,64 @@ def head(log: Log) -> str:
         return canonical.digest(canonical.dumps([log.ledger_id(), sorted(list(row) for row in rows)]))
 
 
-def _chain(log: Log, heads: dict[str, _Head], progress: Callable[[int], None] | None) -> Iterator[Finding]:
-    recorded_at, seen = 0, 0
-    for count, event in enumerate(log.read_all(), start=1):
-        seen = count
-        bent = _bent(event)
-        if bent:
-            yield Finding(
-                f"its {', '.join(bent)} is not as an event is stored: it is not as it was recorded",
-                event.position,
-                str(event.stream),
-                event.version,
-                str(event.type),
-            )
-            if not {"position", "stream", "version", "hash"}.intersection(bent):
-                heads[event.stream] = _Head(event.position, event.version, event.hash)
-            continue
-        before = heads.get(event.stream) or _Head()
-        for problem in _wrong(event, before, recorded_at):
-            yield Finding(problem, event.position, event.stream, event.version, event.type)
-        heads[event.stream] = _Head(event.position, event.version, event.hash)
-        recorded_at = max(recorded_at, event.recorded_at)
+def _chain(
+    log: Log,
+    heads: dict[str, _Last],
+    progress: Callable[[int], None] | None,
+    fold: Callable[[Event, Any], None] | None = None,
+) -> Iterator[Finding]:
+    """What is wrong with each event, in order. `fold` gets those that are as they were recorded, with their payload."""
+    recorded_at, count = 0, 0
+    loads, dumps, sha256 = canonical.loads(), canonical.writer(), hashlib.sha256
+    for count, row in enumerate(log.rows(), start=1):
+        # Written out, since this is done for every event that was ever recorded: `canonical.chain`.
+        position, stream, version, id_, type_, schema, at, recorded, actor, failover, attempt, machine, text, hash_ = (
+            row
+        )
+        before = heads.get(stream, _NONE)
+        payload = None
+        try:
+            stored = dumps(
+                (before[2], position, stream, version, id_, type_, schema, at, recorded, actor, failover, attempt,
+                 machine, text)
+            )  # fmt: skip
+            # A hash that fits says that every column is of the kind and the value that was stored.
+            if version == before[1] + 1 and recorded >= recorded_at and sha256(stored).hexdigest() == hash_:
+                payload = loads(text)
+        except (TypeError, ValueError, RecursionError):
+            pass
+        if type(payload) is dict:
+            recorded_at = recorded
+            heads[stream] = (position, version, hash_)
+            if fold is not None:
+                fold(from_row(row), payload)
+        else:
+            event = from_row(row)
+            yield from _findings(event, heads, recorded_at)
+            if not _bent(event):
+                recorded_at = max(recorded_at, recorded)
         if progress and count % 1000 == 0:
             progress(count)
     if progress:
-        progress(seen)
+        progress(count)
+
+
+def _findings(event: Event, heads: dict[str, _Last], recorded_at: int) -> Iterator[Finding]:
+    bent = _bent(event)
+    if bent:
+        yield Finding(
+            f"its {', '.join(bent)} is not as an event is stored: it is not as it was recorded",
+            event.position,
+            str(event.stream),
+            event.version,
+            str(event.type),
+        )
+        if not {"position", "stream", "version", "hash"}.intersection(bent):
+            heads[event.stream] = (event.position, event.version, event.hash)
+        return
+    for problem in _wrong(event, heads.get(event.stream, _NONE), recorded_at):
+        yield Finding(problem, event.position, event.stream, event.version, event.type)
+    heads[event.stream] = (event.position, event.version, event.hash)
 
 
 def _bent(event: Event) -> list[str]:
@@ -110,14 +141,14 @@ def _bent(event: Event) -> list[str]:
     ]
 
 
-def _wrong(event: Event, before: _Head, recorded_at: int) -> Iterator[str]:
-    if event.version != before.version + 1:
-        missing = event.version - before.version - 1
+def _wrong(event: Event, before: _Last, recorded_at: int) -> Iterator[str]:
+    if event.version != before[1] + 1:
+        missing = event.version - before[1] - 1
         if missing > 0:
-            yield f"{missing} event(s) of the stream before it are missing, after version {before.version}"
+            yield f"{missing} event(s) of the stream before it are missing, after version {before[1]}"
         else:
-            yield f"it stands after version {before.version} of its stream: out of order"
-    elif event.hash != canonical.chain(before.hash, [event[index] for index in _HASHED]):
+            yield f"it stands after version {before[1]} of its stream: out of order"
+    elif event.hash != canonical.chain(before[2], event[:-1]):
         yield "its hash does not fit: it, or the event before it in its stream, is not as it was recorded"
     if event.recorded_at < recorded_at:
         yield "it was recorded before the event in front of it"
@@ -128,7 +159,7 @@ def _wrong(event: Event, before: _Head, recorded_at: int) -> Iterator[str]:
         yield "its payload is no JSON"
 
 
-def _heads(connection: Connection, heads: dict[str, _Head]) -> Iterator[Finding]:
+def _heads(connection: Connection, heads: dict[str, _Last]) -> Iterator[Finding]:
     """The streams' heads as the read models hold them, against the log: a tail that was cut off shows here."""
     known = set()
     for stream, version, position, hash_ in connection.query(
@@ -138,14 +169,14 @@ def _heads(connection: Connection, heads: dict[str, _Head]) -> Iterator[Finding]
         found = heads.get(stream)
         if found is None:
             yield Finding(f"its {version} event(s) are missing from the log", position, stream, version)
-        elif found.version < version:
-            problem = f"the log ends at version {found.version}: {version - found.version} event(s) are missing"
+        elif found[1] < version:
+            problem = f"the log ends at version {found[1]}: {version - found[1]} event(s) are missing"
             yield Finding(problem, position, stream, version)
-        elif (found.version, found.position, found.hash) != (version, position, hash_):
+        elif found != (position, version, hash_):
             problem = "the head of the stream differs from the one that the read models hold"
-            yield Finding(problem, found.position, stream, found.version)
+            yield Finding(problem, found[0], stream, found[1])
     for stream in sorted(heads.keys() - known):
-        yield Finding("the read models do not know the stream", heads[stream].position, stream, heads[stream].version)
+        yield Finding("the read models do not know the stream", heads[stream][0], stream, heads[stream][1])
 
 
 def _projections(log: Log) -> Iterator[Finding]:

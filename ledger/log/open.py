@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import Final
 
 from ledger.errors import SchemaError, StorageError
 from ledger.events import LEDGER_STREAM, Draft
+from ledger.log import connection as port
+from ledger.log.connection import SCHEMA, Connection, check_version
 from ledger.log.sqlite import SqliteConnection, for_people
 from ledger.log.store import Hooks, Log
 from ledger.policy import Policy
 from ledger.source import Source, uuid4
 
-# The newest migration that this version knows; a test holds it against migrations/.
-SCHEMA: Final = 1
+__all__ = ["SCHEMA", "be_born", "check_schema", "connect", "create_log", "display", "migrate", "on_server", "open_log"]
+
+
+def on_server(url: str) -> bool:
+    """Whether the URL names a database on a PostgreSQL server."""
+    return url.split("://", 1)[0] in ("postgresql", "postgres", "postgresql+psycopg") and "://" in url
 
 
 def sqlite_path(url: str) -> Path:
@@ -26,8 +31,28 @@ def sqlite_path(url: str) -> Path:
         return Path(name)
     if "://" in url:
         scheme = url.split("://", 1)[0]
-        raise StorageError(f"no driver serves {scheme}:// here; this version works with sqlite:///FILE")
+        raise StorageError(
+            f"no driver serves {scheme}:// here: write sqlite:///FILE, or postgresql://USER@HOST/DATABASE"
+        )
     return Path(url)
+
+
+def display(url: str) -> str:
+    """The database for people: its file, or its URL without a password."""
+    if on_server(url):
+        from ledger.log import postgresql
+
+        return postgresql.display(url)
+    return str(sqlite_path(url))
+
+
+def connect(url: str, *, reads: bool = False) -> Connection:
+    """A connection to the database, whatever is in it. `reads`: for reading alone. Raises StorageError."""
+    if on_server(url):
+        from ledger.log.postgresql import PostgresConnection
+
+        return PostgresConnection(url)
+    return SqliteConnection(sqlite_path(url), reads=reads)
 
 
 def open_log(url: str, source: Source, *, hooks: Hooks | None = None, write: bool = False) -> Log:
@@ -36,35 +61,40 @@ def open_log(url: str, source: Source, *, hooks: Hooks | None = None, write: boo
     `write`: an older schema is migrated first. Raises StorageError where there is no database, SchemaError where
     it is newer than this version, older (only reading), or no ledger.
     """
-    path = sqlite_path(url)
-    if not path.is_file():
-        raise StorageError(f"no ledger database at {path}; `ledger init` makes one, `ledger db upgrade` there")
-    connection = SqliteConnection(path, reads=not write)
+    if not on_server(url) and not sqlite_path(url).is_file():
+        raise StorageError(
+            f"no ledger database at {sqlite_path(url)}; `ledger init` makes one, `ledger db upgrade` there"
+        )
+    connection = connect(url, reads=not write)
     try:
         version = connection.schema_version()
-        if version < SCHEMA and write and (version > 0 or connection.is_empty()):
-            migrate(connection)
+        if version < port.SCHEMA and write and (version > 0 or connection.is_empty()):
+            migrate(connection, url)
         else:
             check_schema(connection)
         connection.share()
+        log = Log(connection, source, hooks)
+        log.keep_time()
+        if write and (words := connection.moved()):
+            raise StorageError(f"{connection.where}: {words}")
     except BaseException:
         connection.close()
         raise
-    return Log(connection, source, hooks)
+    return log
 
 
 def create_log(url: str, source: Source, policy: Policy, version: str, *, hooks: Hooks | None = None) -> Log:
     """The log at `url`, made and migrated where there is none yet; its id is born with it."""
-    path = sqlite_path(url)
-    if not path.parent.is_dir():
-        raise StorageError(f"{path.parent} is no folder; make it first, or name another database")
-    connection = SqliteConnection(path)
+    if not on_server(url) and not sqlite_path(url).parent.is_dir():
+        raise StorageError(f"{sqlite_path(url).parent} is no folder; make it first, or name another database")
+    connection = connect(url)
     try:
-        if connection.is_empty() or 0 < connection.schema_version() < SCHEMA:
-            migrate(connection)
+        if connection.is_empty() or 0 < connection.schema_version() < port.SCHEMA:
+            migrate(connection, url)
         check_schema(connection)
         connection.share()
         log = Log(connection, source, hooks)
+        log.keep_time()
         be_born(log, source, policy, version)
     except BaseException:
         connection.close()
@@ -85,32 +115,36 @@ def be_born(log: Log, source: Source, policy: Policy, version: str) -> None:
         return  # another process made it at the same moment
 
 
-def check_schema(connection: SqliteConnection) -> None:
+def check_schema(connection: Connection) -> None:
     """Raises SchemaError unless the database has the schema of this version."""
     version = connection.schema_version()
-    if version == SCHEMA:
-        return
-    if version > SCHEMA:
-        raise SchemaError(
-            f"{connection.where} has schema {version}; this version of ledger knows {SCHEMA}: install a newer one"
-        )
     if version == 0 and connection.is_empty():
         raise SchemaError(f"{connection.where} has no ledger in it yet; `ledger db upgrade` makes one there")
     if version == 0:
         raise SchemaError(f"{connection.where} is no ledger database; name another with --db, or `ledger init` one")
-    raise SchemaError(f"{connection.where} has schema {version}, older than {SCHEMA}: run `ledger db upgrade`")
+    check_version(connection.where, version)
 
 
-def migrate(connection: SqliteConnection) -> None:
+def migrate(connection: Connection, url: str) -> None:
     """Bring the database to this version's schema, in one transaction. Raises SchemaError for a newer one."""
     from sqlalchemy.exc import DBAPIError
 
-    from ledger.log.migrate import upgrade
+    from ledger.log.migrate import upgrade, upgrade_server
 
-    if connection.schema_version() > SCHEMA:
+    if connection.schema_version() > port.SCHEMA:
         check_schema(connection)
+    if on_server(url):
+        from ledger.log import postgresql
+
+        try:
+            upgrade_server(url, port.SCHEMA)
+        except DBAPIError as error:
+            raise postgresql.for_people(error.orig, connection.where) from error
+        except postgresql.DriverError as error:
+            raise postgresql.for_people(error, connection.where) from error
+        return
     try:
-        upgrade(connection.where, SCHEMA)
+        upgrade(connection.where, port.SCHEMA)
     except DBAPIError as error:
         raise for_people(error.orig, connection.where) from error
     except sqlite3.Error as error:

@@ -1,7 +1,8 @@
 """The tables, in SQLAlchemy Core. `migrations/` makes them; a test holds that both say the same.
 
-`events` is the log. All other tables are read models: kept in the append's transaction, rebuildable from `events`,
-compared with it by `ledger verify` — but for `vitals`, the newest raw reading of each machine, which is no evidence.
+`events` is the log; on PostgreSQL each also bears its transaction's id (`xid`, see `postgresql.py`). All other tables
+are read models: kept in the append's transaction, rebuildable from `events`, compared with it by `ledger verify` — but
+for `vitals`, the newest raw reading of each machine, which is no evidence.
 Times are integer microseconds UTC, costs dollars per hour, flags 0 or 1. `*_pos` is the position of an event.
 """
 
@@ -14,6 +15,8 @@ metadata = MetaData()
 
 # INTEGER PRIMARY KEY is SQLite's own row number: no second index for it.
 _BIG = BigInteger().with_variant(Integer, "sqlite")
+# In the order of their bytes, as SQLite has them, whatever language the server speaks.
+_TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 
 def _int(name: str, *, key: bool = False, needed: bool = False) -> Column[int]:
@@ -21,7 +24,7 @@ def _int(name: str, *, key: bool = False, needed: bool = False) -> Column[int]:
 
 
 def _text(name: str, *, key: bool = False, needed: bool = False) -> Column[str]:
-    return Column(name, Text, primary_key=key, nullable=not (key or needed))
+    return Column(name, _TEXT, primary_key=key, nullable=not (key or needed))
 
 
 events = Table(

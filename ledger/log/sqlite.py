@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ledger.errors import LedgerError, SchemaError, StorageError
-from ledger.log.connection import Params
+from ledger.log.connection import Params, check_version
 
 BUSY_SECONDS = 30.0
+# The trigger that refuses every append to a ledger which went elsewhere, and begins its message.
+MOVED = "ledger_moved"
 
 
 def connect(path: str, *, at_rest: bool = False) -> sqlite3.Connection:
@@ -33,6 +36,9 @@ class SqliteConnection:
     """The connection port on one SQLite file (or `:memory:`)."""
 
     dialect = "sqlite"
+    optimistic = False
+    settled = "1 = 1"  # one writer at a time: positions become visible in their order
+    _seen: Sequence[tuple[Any, ...]] = ()
 
     def __init__(self, path: str | Path, *, reads: bool = False) -> None:
         """`reads`: for reading alone, which is done even where nothing can be written."""
@@ -74,7 +80,7 @@ class SqliteConnection:
             self._fail(error)
 
     @contextmanager
-    def write(self) -> Iterator[None]:
+    def write(self, *, alone: bool = False) -> Iterator[None]:  # noqa: ARG002 - one writer is always alone
         self.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -83,6 +89,12 @@ class SqliteConnection:
             if self.raw.in_transaction:
                 self.raw.execute("ROLLBACK")
             raise
+
+    def take(self, n: int, now: int | None) -> tuple[int, int]:  # noqa: ARG002 - whatever is next, from there on
+        check_version(self.where, self.schema_version())
+        last = self.query("SELECT position, recorded_at FROM events ORDER BY position DESC LIMIT 1")
+        position, recorded_at = last[0] if last else (0, 0)
+        return position + 1, max(recorded_at, time.time_ns() // 1000 if now is None else now)
 
     @contextmanager
     def read(self) -> Iterator[None]:
@@ -95,6 +107,14 @@ class SqliteConnection:
             if not nested:
                 self.raw.execute("ROLLBACK")
 
+    def clock(self) -> int | None:
+        return None
+
+    def wait(self, seconds: float, sleep: Callable[[float], None]) -> bool:
+        sleep(seconds)
+        before, self._seen = self._seen, self.query("PRAGMA data_version")
+        return before != self._seen
+
     def share(self) -> None:
         """Readers beside a writer (WAL), for a file that is known to be a ledger: the mode stays in the file."""
         if self.query("PRAGMA journal_mode") != [("wal",)]:
@@ -102,6 +122,10 @@ class SqliteConnection:
             # written is as durable without it; the next to open the file sets it.
             with suppress(sqlite3.OperationalError):
                 self.raw.execute("PRAGMA journal_mode=WAL")
+
+    def moved(self) -> str:
+        rows = self.query("SELECT sql FROM sqlite_master WHERE type = 'trigger' AND name = :name", {"name": MOVED})
+        return rows[0][0].split(f"{MOVED}: ", 1)[1].rsplit("')", 1)[0].replace("''", "'") if rows else ""
 
     def schema_version(self) -> int:
         return int(self.query("PRAGMA user_version")[0][0])
@@ -146,6 +170,8 @@ def _not_empty(name: str) -> bool:
 def for_people(error: BaseException | None, where: str) -> LedgerError:
     """A driver's error as one line that says what, where and what to do."""
     text = str(error)
+    if text.startswith(f"{MOVED}: "):
+        return StorageError(f"{where}: {text.removeprefix(f'{MOVED}: ')}")
     if "not a database" in text or "malformed" in text:
         return SchemaError(f"{where} is not a ledger database ({text}); name another with --db, or restore a copy")
     if "locked" in text or "busy" in text:

@@ -10,29 +10,25 @@ fact as it is, for it is true on any version.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from ledger import canonical
-from ledger.errors import Conflict, EventError
-from ledger.events import COLUMNS, KINDS, Draft, Event
-from ledger.log.connection import Connection, Params
-from ledger.policy import Policy, lenient
-from ledger.projections.tables import Rows, before, join, rows_of, touched
-from ledger.source import Source, uuid7
-from ledger.state.fold import advance, fold, new_state
-from ledger.state.model import Run, State
+from ledger.errors import Conflict, EventError, StorageError, Taken, Unsure
+from ledger.events import KINDS, LEDGER_STREAM, Draft, Event, read_many
+from ledger.log.connection import Connection
+from ledger.log.reader import SELECT, Reader
+from ledger.log.rows import write_changes
+from ledger.projections.tables import Rows, before, join, touched
+from ledger.source import Source, SystemSource, uuid7
+from ledger.state.fold import fold, new_state
+from ledger.state.model import State
 
-SELECT = f"SELECT {', '.join(COLUMNS)} FROM events"
-_STREAM = f"{SELECT} WHERE stream = :stream AND version > :after ORDER BY version"
-_HEAD = "SELECT max(position) FROM events"
-_NEWS = f"{SELECT} WHERE position > :after ORDER BY position"
-_ACTIVE = "SELECT stream FROM runs WHERE active = 1 ORDER BY stream"
-POLICY = "SELECT policy FROM policies ORDER BY position DESC LIMIT 1"
+_TRIES = 20
+# How long a server is waited for that took the answer to a commit with it: a restart takes seconds.
+_ASKS, _ASK_SECONDS = 20, 0.5
 
 
 @dataclass(slots=True)
@@ -51,112 +47,13 @@ class Seen:
     moved: list[str] = field(default_factory=list)
 
 
-class Log:
+class Log(Reader):
     """One ledger's log on one connection. Not to be shared between threads."""
 
     def __init__(self, connection: Connection, source: Source, hooks: Hooks | None = None) -> None:
-        self.connection = connection
-        self.source = source
+        super().__init__(connection, source)
         self.hooks = hooks or Hooks()
-        self._states: dict[str, State] = {}
-        self._head: int | None = None  # every state in `_states` is at least as new as this position
-        self._still = False  # nothing that is read can change now
-        self._rows: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}  # what was asked at `_rows_at`
-        self._rows_at = -1
-        self._id: str | None = None
-
-    # reading
-
-    def read(self, stream: str, after: int = 0) -> list[Event]:
-        """The events of one stream after a version, in order."""
-        return [Event._make(row) for row in self.connection.query(_STREAM, {"stream": stream, "after": after})]
-
-    def read_all(self, after: int = 0, until: int | None = None) -> Iterator[Event]:
-        """All events in position order after a position; `until` is the last `recorded_at` wanted."""
-        limit = "" if until is None else " AND recorded_at <= :until"
-        rows = self.connection.stream(
-            f"{SELECT} WHERE position > :after{limit} ORDER BY position", {"after": after, "until": until}
-        )
-        return map(Event._make, rows)
-
-    def at_once(self) -> AbstractContextManager[None]:
-        """For all that is read within the log is asked for its news once, at its beginning. For reads that wait for
-        nothing; nothing is appended within."""
-        return _AtOnce(self)
-
-    def head(self) -> int:
-        """The position of the newest event; 0 where there is none. The states that were read are brought up to it."""
-        if self._still and self._head is not None:
-            return self._head
-        newest = self.connection.query(_HEAD)[0][0] or 0
-        if self._head is None:
-            self._head = newest
-        elif newest > self._head:
-            self._catch_up(self._head)
-        return self._head
-
-    def _catch_up(self, after: int) -> None:
-        news: dict[str, list[Event]] = {}
-        for row in self.connection.query(_NEWS, {"after": after}):
-            event = Event._make(row)
-            self._head = event.position
-            news.setdefault(event.stream, []).append(event)
-        for stream in news.keys() & self._states.keys():
-            state = self._states[stream]
-            if later := [event for event in news[stream] if event.version > state.version]:
-                self._states[stream] = fold(later, state)
-
-    def asked(self, sql: str, params: Params = {}) -> list[tuple[Any, ...]]:  # noqa: B006 - never changed
-        """The rows of a query on the read models. They change with the log alone, so it is asked again once that has
-        moved on. Not for a write transaction."""
-        head, key = self.head(), (sql, *params.values())
-        if head != self._rows_at:
-            self._rows, self._rows_at = {}, head
-        rows = self._rows.get(key)
-        if rows is None:
-            rows = self._rows[key] = self.connection.query(sql, params)
-        return rows
-
-    def state(self, stream: str) -> State:
-        """The stream's state now. It belongs to the log: read it, do not change it."""
-        self.head()
-        return self._state(stream)
-
-    def _state(self, stream: str) -> State:
-        state = self._states.get(stream)
-        if state is None:
-            state = self._states[stream] = new_state(stream)
-            for event in self.read(stream):
-                advance(state, event)
-        return state
-
-    def known_version(self, stream: str) -> int:
-        """The version of the stream as this log last read or wrote it; another process may have moved it on."""
-        state = self._states.get(stream)
-        return state.version if state is not None else 0
-
-    def run(self, stream: str) -> Run:
-        """A run's state now."""
-        state = self.state(stream)
-        assert isinstance(state, Run), stream
-        return state
-
-    def policy(self) -> Policy:
-        """The policy in force, as the log has it; the defaults where it has none."""
-        return policy_of(self.connection.query(POLICY))
-
-    def ledger_id(self) -> str:
-        """The id that was born with the database; "" before its first event."""
-        if not self._id:
-            rows = self.connection.query("SELECT ledger FROM policies ORDER BY position LIMIT 1")
-            self._id = str(rows[0][0]) if rows else ""
-        return self._id
-
-    def active_streams(self) -> list[str]:
-        """The streams of all active runs, in order."""
-        return [row[0] for row in self.asked(_ACTIVE)]
-
-    # appending
+        self._wrote: dict[str, int] = {}  # stream → the version whose rows this log itself has written
 
     def append(
         self, stream: str, expected_version: int, drafts: Sequence[Draft], only_if: Callable[[], object] | None = None
@@ -174,15 +71,25 @@ class Log:
         if not prepared:
             return []
         self.hooks.before_append()
-        with self.connection.write():
-            done = self._already(stream, prepared)
-            if done is not None:
-                return done
-            if only_if is not None:
-                only_if()
-            stored, states = self._store([(stream, expected_version, prepared)], strict=True)
-        self._stored(stored, states)
-        events = stored.get(stream, [])
+        done: list[Event] | None = None
+        # What others are judged by is changed while nobody else appends: a rebuild then judges as they did.
+        alone = only_if is not None or stream == LEDGER_STREAM
+
+        def write() -> dict[str, list[Event]]:
+            nonlocal done
+            with self.connection.write(alone=alone):
+                done = self._already(stream, prepared)
+                if done is not None:
+                    return {}
+                if only_if is not None:
+                    only_if()
+                stored, states = self._store([(stream, expected_version, prepared)], strict=True)
+            self._stored(stored, states)
+            return stored
+
+        events = self._written(write, prepared).get(stream, [])
+        if done is not None:
+            return done
         self.hooks.after_commit(events)
         return events
 
@@ -201,9 +108,14 @@ class Log:
         if not prepared:
             return Seen()
         self.hooks.before_append()
-        with self.connection.write():
-            stored, states = self._store(prepared, strict=False)
-        self._stored(stored, states)
+
+        def write() -> dict[str, list[Event]]:
+            with self.connection.write():
+                stored, states = self._store(prepared, strict=False)
+            self._stored(stored, states)
+            return stored
+
+        stored = self._written(write, [row for _, _, rows in prepared for row in rows])
         for events in stored.values():
             self.hooks.after_commit(events)
         return Seen(stored, [stream for stream, _, _ in prepared if stream not in stored])
@@ -220,9 +132,54 @@ class Log:
             except Conflict:
                 continue
 
+    def _written(
+        self, write: Callable[[], dict[str, list[Event]]], rows: Sequence[Mapping[str, Any]]
+    ) -> dict[str, list[Event]]:
+        """What `write` stored of `rows`. Where another process wrote first, it is asked again, with what stands then.
+
+        Where the answer to the commit was lost, the log is asked: the events bear their ids.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                return write()
+            except Taken as taken:
+                self._forget()
+                if not left:
+                    raise StorageError(f"{taken}, {_TRIES} times; try again") from taken
+            except Unsure as unsure:
+                self._forget()
+                found = self._standing(rows, unsure)
+                if found:
+                    return found
+        raise AssertionError
+
+    def _forget(self) -> None:
+        self._states.clear()
+        self._wrote.clear()
+
+    def _standing(self, rows: Sequence[Mapping[str, Any]], unsure: Unsure) -> dict[str, list[Event]]:
+        """Those of `rows` that stand. Raises StorageError where the database cannot be asked."""
+        for left in reversed(range(_ASKS)):
+            try:
+                found: dict[str, list[Event]] = {}
+                # Alone: once the lost one has ended, one way or the other.
+                with self.connection.write(alone=True):
+                    for row in rows:
+                        for stored in self.connection.query(f"{SELECT} WHERE event_id = :id", {"id": row["event_id"]}):
+                            found.setdefault(row["stream"], []).append(Event._make(stored))
+                return found
+            except StorageError as error:
+                if not left:
+                    raise StorageError(
+                        f"{unsure}; whether it was recorded is not known: read before you go on"
+                    ) from error
+                time.sleep(_ASK_SECONDS)
+        raise AssertionError
+
     def _prepare(self, stream: str, drafts: Sequence[Draft]) -> list[dict[str, Any]]:
         from ledger.payloads import validate
 
+        read_many()
         return [
             {
                 "stream": stream,
@@ -260,20 +217,29 @@ class Log:
     def _store(
         self, batches: Sequence[tuple[str, int, Sequence[Mapping[str, Any]]]], *, strict: bool
     ) -> tuple[dict[str, list[Event]], dict[str, State]]:
-        last = self.connection.query("SELECT position, recorded_at FROM events ORDER BY position DESC LIMIT 1")
-        position, recorded_at = last[0] if last else (0, 0)
-        first = position + 1
-        recorded_at = max(recorded_at, self.source.now())
-        stored: dict[str, list[Event]] = {}
+        if self.connection.optimistic:  # in one order, so that of two writers of the same streams one waits, not both
+            batches = sorted(batches, key=lambda batch: batch[0])
+        if not self.connection.optimistic:
+            self.head()
         states: dict[str, State] = {}
+        standing = []
+        for batch in batches:
+            stream, expected, prepared = batch
+            states[stream] = state = self._state_at(stream, expected)
+            if state.version == expected:
+                standing.append(batch)
+            elif strict:
+                raise Conflict(stream, expected, state.version)
+        n = sum(len(prepared) for _, _, prepared in standing)
+        if not n:
+            return {}, {}
+        first, recorded_at = self.connection.take(n, self._now())
+        position = first - 1
+        stored: dict[str, list[Event]] = {}
+        old: Rows = {}
         rows: Rows = {}
-        self.head()
-        for stream, expected, prepared in batches:
-            state = states.get(stream) or self._state(stream)
-            if state.version != expected:
-                if strict:
-                    raise Conflict(stream, expected, state.version)
-                continue
+        for stream, _, prepared in standing:
+            state = states[stream]
             events = []
             head, version = state.hash, state.version
             for row in prepared:
@@ -281,55 +247,52 @@ class Log:
                 event = _event(row, position, version, recorded_at, head)
                 head = event.hash
                 events.append(event)
-            was = before(state)
+            was, found = before(state), state
             state = fold(events, state)
+            if self._wrote.get(stream) == found.version:
+                join(old, touched(found, was, events))
             join(rows, touched(state, was, events))
             stored[stream] = events
             states[stream] = state
-        self._insert([event for events in stored.values() for event in events], rows, first)
+        self._insert([event for events in stored.values() for event in events], old, rows)
         return stored, states
 
-    def _stored(self, stored: Mapping[str, Sequence[Event]], states: Mapping[str, State]) -> None:
-        """What was committed is known: it was stored right behind what `_store` had asked for."""
-        self._states.update(states)
-        self._head = max((events[-1].position for events in stored.values() if events), default=self._head)
+    def _state_at(self, stream: str, expected: int) -> State:
+        """The stream's state: as it is known where that is the version expected, and an insert would tell otherwise."""
+        known = self._states.get(stream)
+        if self.connection.optimistic and (known is None or known.version != expected):
+            # Read alone: what a transaction of others has done to the rest is no matter here.
+            state = self._states[stream] = fold(
+                self.read(stream, known.version if known else 0), known or new_state(stream)
+            )
+            return state
+        return self._state(stream)
 
-    def _insert(self, events: Sequence[Event], rows: Rows, first: int) -> None:
+    def _now(self) -> int | None:
+        """The moment of recording: that of a rehearsal's clock; in real use the database says it."""
+        return None if isinstance(self.source, SystemSource) else self.source.now()
+
+    def _stored(self, stored: Mapping[str, Sequence[Event]], states: Mapping[str, State]) -> None:
+        """What was committed is known: where one writes at a time, right behind what `_store` had asked for."""
+        self._states.update(states)
+        self._wrote.update((stream, states[stream].version) for stream in stored)
+        if self.connection.optimistic:
+            self._head = None if self._head is None else self._head + 1
+        else:
+            self._head = max((events[-1].position for events in stored.values() if events), default=self._head)
+
+    def _insert(self, events: Sequence[Event], old: Rows, rows: Rows) -> None:
         from ledger.invariants.conduct import judge, worth_asking
         from ledger.log import statements
 
-        self.connection.execute_many(statements.insert_event(), events)
-        write_rows(self.connection, rows)
+        dialect = self.connection.dialect
+        self.connection.execute_many(statements.insert_event(dialect), events)
+        write_changes(self.connection, old, rows)
         asked = worth_asking(rows)
         if asked:
-            judged = judge(self.connection, first, self.policy(), only=asked)
+            judged = judge(self.connection, events[0].position, self.policy(), events[-1].position, only=asked)
             if judged:
-                self.connection.execute_many(statements.upsert("breaches"), judged)
-
-
-class _AtOnce(AbstractContextManager[None]):
-    """See `Log.at_once`."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._outer = log._still
-
-    def __enter__(self) -> None:
-        self._log.head()
-        self._log._still = True
-
-    def __exit__(self, *_: object) -> None:
-        self._log._still = self._outer
-
-
-def policy_of(rows: Sequence[tuple[Any, ...]]) -> Policy:
-    """The policy that these rows of `policies` record, the first of them; the defaults where there is none."""
-    return _policy(rows[0][0]) if rows else Policy()
-
-
-@lru_cache(maxsize=64)
-def _policy(text: str) -> Policy:
-    return lenient(json.loads(text))
+                self.connection.execute_many(statements.upsert("breaches", dialect), judged)
 
 
 def _event(row: Mapping[str, Any], position: int, version: int, recorded_at: int, head: str) -> Event:
@@ -349,29 +312,3 @@ def _event(row: Mapping[str, Any], position: int, version: int, recorded_at: int
         row["payload"],
     )
     return Event(*stored, canonical.chain(head, stored))
-
-
-def write_rows(connection: Connection, rows: Rows) -> None:
-    """Set the read models' rows as given."""
-    from ledger.log import statements
-
-    for table, group in rows.items():
-        connection.execute_many(statements.upsert(table), group.values())
-
-
-def replay(connection: Connection, events: Iterable[Event]) -> dict[str, State]:
-    """Fold `events` into states and write their rows into `connection`'s read models. Conduct is judged by the caller.
-
-    Rows of an earlier generation stay, as they do in the log's own appends.
-    """
-    states: dict[str, State] = {}
-    for event in events:
-        state = states.get(event.stream)
-        if state is None:
-            state = states[event.stream] = new_state(event.stream)
-        advance(state, event)
-    rows: Rows = {}
-    for state in states.values():
-        join(rows, rows_of(state))
-    write_rows(connection, rows)
-    return states

@@ -18,7 +18,7 @@ from ledger.decide.view import micros
 from ledger.edges import Edges
 from ledger.errors import Conflict, StorageError
 from ledger.events import Draft, account_stream, is_run, parse_marker
-from ledger.log.store import POLICY, policy_of
+from ledger.log.reader import POLICY, policy_of
 from ledger.policy import Policy
 from ledger.poller import host_keys
 from ledger.poller.act import act
@@ -112,6 +112,7 @@ def usd_per_hour(edges: Edges) -> float:
 
 def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = False) -> Report:
     """One tick over all active runs, or those named. Ends within the policy's `tick_deadline_seconds`."""
+    edges.log.keep_time()
     with edges.log.at_once():
         policy = policy_in_force(edges)
         wanted = accounts(edges)

@@ -25,6 +25,7 @@ from ledger.state.model import Run, State
 
 if TYPE_CHECKING:
     from ledger.log.store import Log
+    from ledger.log.tail import Tail
 
 _ROUNDS: Final = 5  # another program that writes without pause is left to the next tick
 
@@ -89,7 +90,7 @@ class SidecarFolder:
         self.hooks = hooks or Hooks()
         self.login = login
         self._trackers: dict[tuple[str, str], Tracker] = {}
-        self._followed: dict[str, int] = {}  # ledger → the position up to which its trackers have followed
+        self._followed: dict[str, tuple[int, Tail]] = {}  # ledger id → the head up to which the trackers are told
         self._looked: dict[str, _Looked] = {}  # what the last look at each stream's file said
         self._paths: dict[str, Path] = {}
 
@@ -151,12 +152,15 @@ class SidecarFolder:
 
     def _tracker(self, log: Log, stream: str) -> Tracker:
         ledger_id, head = log.ledger_id(), log.head()
-        if head > self._followed.setdefault(ledger_id, head):
-            for event in log.read_all(after=self._followed[ledger_id]):
+        followed = self._followed.get(ledger_id)
+        if followed is None:
+            self._followed[ledger_id] = head, log.tail()
+        elif followed[0] != head:
+            self._followed[ledger_id] = head, followed[1]
+            for event in followed[1].news(log.connection):
                 tracker = self._trackers.get((ledger_id, event.stream))
                 if tracker is not None and event.version > tracker.run.version:
                     tracker.follow([event])
-                self._followed[ledger_id] = event.position
         tracker = self._trackers.get((ledger_id, stream))
         if tracker is None:
             tracker = Tracker(stream, ledger_id).follow(log.read(stream))

@@ -10,9 +10,9 @@ from itertools import pairwise
 from ledger.events import Event
 from ledger.invariants.conduct import END, judge
 from ledger.log import statements
-from ledger.log.connection import Connection
+from ledger.log.connection import SCHEMA, Connection
+from ledger.log.rows import replay
 from ledger.log.sqlite import SqliteConnection
-from ledger.log.store import replay
 from ledger.policy import Policy, lenient
 
 _BATCH = 5000
@@ -28,8 +28,9 @@ def in_memory() -> SqliteConnection:
 @lru_cache(maxsize=1)
 def _empty() -> bytes:
     connection = SqliteConnection(":memory:")
-    for statement in _ddl():
+    for statement in (*_ddl(), f"PRAGMA user_version = {SCHEMA}"):
         connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {SCHEMA}")
     made: bytes = connection.raw.serialize()
     connection.close()
     return made

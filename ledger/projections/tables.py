@@ -66,7 +66,12 @@ def rows_of(state: State) -> Rows:
 
 
 def touched(state: State, was: Before, events: Sequence[Event]) -> Rows:
-    """The rows that `events` can have changed: `state` is as they left it, `was` as they found it."""
+    """The rows that `events` can have changed: `state` is as they left it, `was` as they found it.
+
+    Of the state that they found, with the same `was`: those of these rows that were there, as they were.
+    """
+    if state.version == 0:
+        return {}
     intents: list[Intent] = []
     names = {event.machine for event in events if event.machine}
     if isinstance(state, Run):

@@ -31,7 +31,8 @@ class History:
 
     `faults_end` is when the last fault that was served is over. `deletes` are (when, port id). `sights` are the
     lists of processes that lived to record them. `files` are (when, file, what is wrong) at the ends of ticks.
-    `counts` says how often each fault, death and pause occurred.
+    `counts` says how often each fault, death and pause occurred. `lies` are (when, cloud, call) of the answers that
+    were healthy and untrue: a describe that finds nothing, a list that lacks what is there.
     """
 
     faults_end: int = 0
@@ -39,6 +40,7 @@ class History:
     sights: list[Sight] = field(default_factory=list)
     files: list[tuple[int, str, str]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    lies: list[tuple[int, str, str]] = field(default_factory=list)
     _unrecorded: dict[str, list[Sight]] = field(default_factory=dict)
 
     def fault(self, over_at: int, what: str) -> None:
@@ -53,6 +55,9 @@ class History:
             effect = "+late"
         slow = "+slow" if rule.takes else ""
         what = f"{rule.cloud} {rule.call} {rule.answer}{effect}{slow}"
+        no_such = rule.answer == "not_found" or (rule.answer == "error" and rule.http == 404)
+        if (rule.call == "describe" and no_such) or (rule.call == "list" and rule.answer in ("empty", "stale")):
+            self.lies.append((now, rule.cloud, rule.call))
         plain = rule.call == "create" and rule.answer in PLAIN_REFUSALS and not rule.effect.times
         if rule.takes or (rule.answer != "ok" and not plain):
             self.fault(now + rule.takes + rule.effect.late, what)

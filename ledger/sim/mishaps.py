@@ -35,6 +35,7 @@ class Mishaps:
         self.ladder: Sequence[str] = LADDERS[0]
         self.runs: list[Run] = []
         self.sections: dict[str, list[Row]] = {}
+        self.moments: set[tuple[str, int]] = set()  # of the world's rows: name and second
 
     # Small things.
 
@@ -45,6 +46,10 @@ class Mishaps:
         """A row; what is None is left out, and `begin` is the key `from`."""
         named = {"begin": "from", "lasts": "for"}
         kept = {named.get(key, key): value for key, value in row.items() if value is not None}
+        # What was true for no time at all did not happen, and a guest that tells of it lies.
+        while section == "world" and "name" in kept and (kept["name"], kept["at"]) in self.moments:
+            kept["at"] += 1
+        self.moments.add((kept.get("name", ""), kept.get("at", 0)))
         self.sections.setdefault(section, []).append(kept)
 
     def _when(self) -> int:
@@ -82,7 +87,15 @@ class Mishaps:
 
     def _story(self, run: Run) -> None:
         tell: Callable[[Run], None] = self.chance.choice(
-            (self._queue, self._queue, self._queue, self._taken, self._guest, self._dark, self._portless, self._ends)
+            (
+                *(self._queue,) * 3,
+                self._taken,
+                self._guest,
+                self._dark,
+                self._portless,
+                self._ends,
+                self._boots,
+            )
         )
         tell(run)
 
@@ -109,6 +122,13 @@ class Mishaps:
         becomes = self.chance.choice((None, None, "RUNNING", "TERMINATED"))
         name = self._name("gcp", run)
         self._add("world", at=at, cloud="gcp", name=name, becomes=becomes, phase=phase, workload_started=started)
+
+    def _boots(self, run: Run) -> None:
+        """A set-up that fails as often as it is tried, or all but once."""
+        at, name = self._when(), self._name("gcp", run)
+        for _ in range(self.chance.choice((1, 2, 3))):
+            self._add("world", at=at, cloud="gcp", name=name, becomes="RUNNING", phase="failed", workload_started=False)
+            at += self.chance.choice((130, 190, 250))
 
     def _dark(self, run: Run) -> None:
         """SSH does not reach it for a while, or for ever; or what it reads there is odd."""
@@ -271,6 +291,10 @@ class Mishaps:
                 row["gpu_util"] = gpu
             row["workload"] = gpu != 0 and self._maybe(0.5)
             if kind != "ours" and self._maybe(0.5):
-                self._add("machines", cloud=cloud, name=name, created=-self.chance.choice((60, 3600, 90_000)), **row)
+                section = "machines"
+                self._add(section, cloud=cloud, name=name, created=-self.chance.choice((60, 3600, 90_000)), **row)
             else:
-                self._add("world", at=self._when(), cloud=cloud, appears=name, **row)
+                section = "world"
+                self._add(section, at=self._when(), cloud=cloud, appears=name, **row)
+            if gpu is None:
+                self.sections[section][-1]["gpu_util"] = None  # nobody can tell, which is not idle

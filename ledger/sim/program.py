@@ -32,6 +32,7 @@ from ledger.projections.rows import SidecarRow
 from ledger.sim.proof import differences
 from ledger.sim.rehearse import Bench
 from ledger.sim.schema import Dispatch, Scenario
+from ledger.sim.scratch import scratch
 from ledger.sim.truths import Proof
 from ledger.source import Source
 
@@ -46,7 +47,7 @@ def _migrated() -> bytes:
         path = Path(folder) / "ledger.db"
         connection = SqliteConnection(path)
         try:
-            migrate(connection)
+            migrate(connection, str(path))
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             connection.close()
@@ -90,6 +91,22 @@ class _InMemory:
         return SqliteConnection.of(raw, self._name)
 
 
+class _OnServer:
+    """The database on a PostgreSQL server: this process's own one there, emptied."""
+
+    def __init__(self, server: str) -> None:
+        self._scratch = scratch(server)
+        self._scratch.empty()
+
+    def create(self, source: Source, scenario: Scenario) -> Log:
+        log = self.open(source, Hooks())
+        be_born(log, source, scenario.policy, ledger.__version__)
+        return log
+
+    def open(self, source: Source, hooks: Hooks) -> Log:
+        return Log(self._scratch.connection(), source, hooks)
+
+
 @cache
 def _template() -> sqlite3.Connection:
     made = sqlite3.connect(":memory:", isolation_level=None)
@@ -111,10 +128,18 @@ def _told(edges: Edges, command: Callable[[], int]) -> int:
 
 
 class TheLedger:
-    """One ledger in a folder, as `ledger.sim.rehearse.Ledger` asks for it."""
+    """One ledger in a folder, as `ledger.sim.rehearse.Ledger` asks for it; its database there, or on `server`."""
 
-    def __init__(self, folder: Path, source: Source, scenario: Scenario, *, in_memory: bool = False) -> None:
-        self._database = _InMemory() if in_memory else _OnDisk(folder)
+    def __init__(
+        self,
+        folder: Path,
+        source: Source,
+        scenario: Scenario,
+        *,
+        in_memory: bool = False,
+        server: str | None = None,
+    ) -> None:
+        self._database = _OnServer(server) if server is not None else _InMemory() if in_memory else _OnDisk(folder)
         self.sidecars = folder / "handles"
         self.sidecars.mkdir(exist_ok=True)
         self.scenario = scenario
@@ -262,10 +287,15 @@ class TheLedger:
 
 @dataclass(frozen=True, slots=True)
 class TheProgram:
-    """Makes a ledger for a rehearsal. `in_memory`: its database leaves nothing to look into; the handle files do."""
+    """Makes a ledger for a rehearsal.
+
+    `in_memory`: its database leaves nothing to look into; the handle files do. `server`: the URL of a PostgreSQL
+    server on which its database is.
+    """
 
     in_memory: bool = False
+    server: str | None = None
 
     def open(self, folder: Path, source: Source, scenario: Scenario) -> TheLedger:
         """A ledger in an empty folder, under the scenario's policy and zones."""
-        return TheLedger(folder, source, scenario, in_memory=self.in_memory)
+        return TheLedger(folder, source, scenario, in_memory=self.in_memory, server=self.server)

@@ -296,6 +296,9 @@ class _Stage(Generic[E]):
         died = isinstance(task.error, Killed)
         self._died |= died
         self.history.ended(process.name, well=task.error is None)
+        if died:
+            torn = [name for name, content in self._handles().items() if isinstance(content, str)]
+            self.history.files += [(self.schedule.now, name, "torn by a death") for name in torn]
         if died and not self.schedule.closing:
             self.history.faults_end = max(self.history.faults_end, self.schedule.now)
 

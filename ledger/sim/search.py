@@ -19,9 +19,10 @@ from ledger.sim.nodes import ScenarioError
 from ledger.sim.rehearse import Outcome, events_of, rehearse
 from ledger.sim.shrink import shrink
 from ledger.sim.truths import Violation, same_events
+from ledger.sim.universe import told
 
 BATCH = 25
-Batch = tuple[int, int, int, int]  # seed, first index, end, how many of them once more
+Batch = tuple[int, int, int, int, str | None]  # seed, first index, end, how many of them once more, server
 # What the audit may find in no scenario, whatever it scripts: the ledger's own conduct.
 NEVER = (
     "attempt-leak",
@@ -50,7 +51,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Report:
-    """What a search did. `counts` maps a kind (event, refusal, reason, fault, outcome) to word and number."""
+    """What a search did. `counts` maps a kind (event, refusal, reason, answer, death, exit) to word and number."""
 
     n: int
     seed: int
@@ -91,21 +92,23 @@ class Report:
                 }
                 for failure in self.failures
             ],
-            "counts": {kind: dict(sorted(counted.items())) for kind, counted in sorted(self.counts.items())},
+            "counts": told(self.counts),
             "ticks": self.ticks,
             "events": self.events,
             "wall_seconds": self.wall_seconds,
         }
 
 
-def search(n: int, seed: int = 0, jobs: int = 1, folder: Path | None = None, twice: int = 1) -> Report:
+def search(
+    n: int, seed: int = 0, jobs: int = 1, folder: Path | None = None, twice: int = 1, server: str | None = None
+) -> Report:
     """Rehearse scenarios 0 to n - 1 of `seed` in `jobs` processes; shrunk failures are written into `folder`.
 
-    `twice`: every so many are rehearsed a second time for truth 8.
+    `twice`: every so many are rehearsed a second time for truth 8. `server`: the ledgers are on that PostgreSQL server.
     """
     began = time.perf_counter()
     report = Report(n, seed)
-    batches = [(seed, first, min(first + BATCH, n), twice) for first in range(0, n, BATCH)]
+    batches = [(seed, first, min(first + BATCH, n), twice, server) for first in range(0, n, BATCH)]
     for part in _parts(batches, jobs):
         report.add(part)
     report.failures.sort(key=lambda failure: failure.index)
@@ -116,7 +119,9 @@ def search(n: int, seed: int = 0, jobs: int = 1, folder: Path | None = None, twi
     return report
 
 
-def judged(made: Document, seed: int, *, twice: bool = True) -> tuple[Outcome | None, tuple[Violation, ...]]:
+def judged(
+    made: Document, seed: int, *, twice: bool = True, server: str | None = None
+) -> tuple[Outcome | None, tuple[Violation, ...]]:
     """Rehearse a document with that seed: what came of it, and the truths that are broken (0: the program raised).
 
     `twice`: rehearse it again for truth 8. Raises ScenarioError for a document that is no scenario.
@@ -125,12 +130,13 @@ def judged(made: Document, seed: int, *, twice: bool = True) -> tuple[Outcome | 
 
     scenario = scenario_of(made)
     try:
-        outcome = rehearse(scenario, seed, TheProgram(in_memory=True))
+        program = TheProgram(in_memory=True) if server is None else TheProgram(server=server)
+        outcome = rehearse(scenario, seed, program)
         broken = outcome.truths
         found = sorted(outcome.facts.audit_ever & set(NEVER))
         broken += tuple(Violation(0, f"the audit found {invariant}") for invariant in found)
         if twice and not broken:
-            again = events_of(scenario, seed, TheProgram(in_memory=True))
+            again = events_of(scenario, seed, program)
             broken = same_events(outcome.facts.events, again)
     except Exception as error:  # whatever the program raises is a finding
         where = traceback.extract_tb(error.__traceback__)[-1]
@@ -162,23 +168,23 @@ def _batch(batch: Batch) -> Report:
 
 
 def _searched(batch: Batch) -> Report:
-    seed, first, last, twice = batch
+    seed, first, last, twice, server = batch
     report = Report(last - first, seed)
     for index in range(first, last):
         made = document(seed, index)
-        outcome, broken = judged(made, index, twice=index % twice == 0)
+        outcome, broken = judged(made, index, twice=index % twice == 0, server=server)
         if outcome is not None:
             _reached(report, made, outcome)
         if broken:
-            small = shrink(made, _fails_alike(index, broken[0]))
+            small = shrink(made, _fails_alike(index, broken[0], server))
             report.failures.append(Failure(seed, index, broken, small))
     return report
 
 
-def _fails_alike(seed: int, violation: Violation) -> Callable[[Document], bool]:
+def _fails_alike(seed: int, violation: Violation, server: str | None) -> Callable[[Document], bool]:
     def fails(made: Document) -> bool:
         try:
-            _, broken = judged(made, seed, twice=violation.truth == 8)
+            _, broken = judged(made, seed, twice=violation.truth == 8, server=server)
         except ScenarioError:
             return False
         return violation.key in {found.key for found in broken}
@@ -201,8 +207,14 @@ def _reached(report: Report, made: Document, outcome: Outcome) -> None:
             case "TornDown":
                 report.count("TornDown", payload["by"])
     for what, number in outcome.history.counts.items():
-        kind = "death" if what.startswith("dies ") else "pause" if what.startswith("pause ") else "fault"
-        report.count(kind, what.removeprefix("dies ").removeprefix("pause "), number)
+        if what.startswith(("dies ", "pause ")):
+            kind, _, word = what.partition(" ")
+            report.count("death" if kind == "dies" else kind, word, number)
+            continue
+        answer, *more = what.split("+")
+        report.count("answer", answer, number)
+        for word in more:
+            report.count("effect", f"{answer.rpartition(' ')[0]} {word}", number)
     for status in outcome.facts.exits:
         report.count("exit", "killed" if status is None else str(status))
     for section, rows in made.items():
@@ -224,6 +236,6 @@ def _written(failure: Failure, folder: Path) -> Failure:
 
 def table(report: Report) -> Iterable[str]:
     """What was reached, a line a word."""
-    for kind, counted in sorted(report.counts.items()):
+    for kind, counted in told(report.counts).items():
         for word, number in sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])):
             yield f"{kind:18} {number:8} {word}"

@@ -50,6 +50,7 @@ class World:
     reach: Callable[[str], str | None] | None = None
     created: dict[str, int] = field(default_factory=lambda: {"gcp": 0, "runpod": 0})
     deleted: dict[str, int] = field(default_factory=dict)
+    creates: list[tuple[int, str]] = field(default_factory=list)  # when a create call reached a cloud, its marker
     _agenda: list[tuple[int, int, Callable[[int], None]]] = field(default_factory=list)
     _sequence: int = 0
     _numbers: dict[str, int] = field(default_factory=dict)
@@ -89,6 +90,7 @@ class World:
     def asked(self, cloud: str, spec: CreateSpec) -> None:
         """A create call reached the cloud, whatever came of it: its marker is one that the log knows."""
         self._asked[cloud, spec.name] = spec.marker
+        self.creates.append((self.now, spec.marker))
 
     def create(self, cloud: str, spec: CreateSpec, rule: CallRule | None = None) -> Machine | NameTaken:
         """Make a machine. The same GCE request id makes no second one."""

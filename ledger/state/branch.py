@@ -21,16 +21,15 @@ def branch(state: State, events: Sequence[Event]) -> State:
     """A copy of `state` to which `events` may be applied."""
     if isinstance(state, Run):
         return _run(state, events)
+    copy: Account | LedgerState
     if isinstance(state, Account):
-        account = _account(state)
-        account.orphans = _machines(account.orphans, events)
+        copy = _account(state)
+        copy.orphans = _machines(copy.orphans, events)
     else:
-        account = _ledger(state)
-        account.policies = account.policies.copy()
-        account.acks = account.acks.copy()
-    account.odd, account.unreadable = account.odd.copy(), account.unreadable.copy()
-    account.decisions = account.decisions.copy()
-    return account
+        copy = _ledger(state)
+        copy.policies, copy.acks = copy.policies.copy(), copy.acks.copy()
+    copy.odd, copy.unreadable, copy.decisions = copy.odd.copy(), copy.unreadable.copy(), copy.decisions.copy()
+    return copy
 
 
 def _run(old: Run, events: Sequence[Event]) -> Run:

@@ -19,6 +19,8 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.history import Made, make
+
 Block = Callable[[], object]
 
 
@@ -79,10 +81,19 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where to work and how much of it: `scale` is 1, or less for `--quick`."""
+    """Where to work, and how much of it is done."""
 
     folder: Path
     quick: bool
+    made: dict[tuple[int, int | None], Made]
+
+    def log(self, events: int, open_runs: int | None = None) -> Made:
+        """A log of that length, made once for all sections of a run."""
+        key = (events, open_runs)
+        if key not in self.made:
+            with told(f"a log of {events:,} events"):
+                self.made[key] = make(self.folder.parent / f"log-{events}-{open_runs}.db", events, open_runs)
+        return self.made[key]
 
     def some(self, full: int, quick: int) -> int:
         return quick if self.quick else full

@@ -17,7 +17,7 @@ from ledger import canonical
 from ledger.events import COLUMNS, Draft, Event
 from ledger.log.connection import Connection
 from ledger.log.open import create_log
-from ledger.log.store import write_rows
+from ledger.log.rows import write_rows
 from ledger.payloads import validate
 from ledger.policy import Policy
 from ledger.projections.rebuild import judge_again
@@ -31,7 +31,7 @@ _MICROS = 1_000_000
 _GAP = 40.0  # seconds between two dispatches
 _TOGETHER = 300  # runs that are under way at the same time in the log
 EVENTS_A_RUN = 12
-# What rests on evidence: here, on all that was known of its machine.
+# What rests on evidence: here, on what was last known of its machine.
 _RESTS = frozenset(
     ("FailoverDecided", "TeardownRequested", "TornDown", "WorkloadEnded", "LaunchFailed", "ProvisionRefused", "RunClosed")
 )
@@ -132,7 +132,7 @@ class _Writer:
             state = states[stream] = new_state(stream)
         self.position += 1
         if draft.type in _RESTS:
-            draft = replace(draft, payload={**draft.payload, "evidence": list(self.last.get(draft.machine or stream, ()))})
+            draft = replace(draft, payload={**draft.payload, "evidence": self.last.get(draft.machine or stream, [])[-3:]})
         seen = self.last.setdefault(draft.machine or stream, [])
         seen.append(self.position)
         event = event_of(stream, draft, self.position, state.version + 1, self.now, state.hash)

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Block
 from benchmarks.history import T0, event_of
-from benchmarks.stories import tell
+from ledger.events import Draft
 
 
-def _payloads() -> Any:
-    for issue in itertools.count(1):
-        for _, draft in tell(issue, T0 + issue * 1000):
-            yield f"issue-{issue}", draft
+def _told(n: int) -> Iterator[tuple[str, Draft]]:
+    from benchmarks.appending import told
+
+    return told(n)
+
+
+def _rows(n: int) -> Iterator[dict[str, Any]]:
+    told = enumerate(_told(n), start=1)
+    return iter([event_of(stream, draft, n, n, T0, "")._asdict() for n, (stream, draft) in told])
 
 
 def _engine(path: Path) -> Any:
@@ -34,7 +40,7 @@ def _engine(path: Path) -> Any:
     return engine
 
 
-def core(path: Path, block: int) -> Block:
+def core(path: Path, block: int, turns: int) -> Block:
     """An INSERT of Core on one kept connection, into the same table, without hash, fold and read models."""
     from sqlalchemy import insert
 
@@ -43,20 +49,18 @@ def core(path: Path, block: int) -> Block:
     engine = _engine(path)
     metadata.create_all(engine)
     connection = engine.connect()
-    source, positions = _payloads(), itertools.count(1)
+    rows = _rows(block * turns)
     statement = insert(events)
 
     def run() -> None:
-        for stream, draft in itertools.islice(source, block):
-            position = next(positions)
-            row = event_of(stream, draft, position, position, T0, "")._asdict()
+        for row in itertools.islice(rows, block):
             with connection.begin():
                 connection.execute(statement, row)
 
     return run
 
 
-def orm(path: Path, block: int) -> Block:
+def orm(path: Path, block: int, turns: int) -> Block:
     """A mapped object a session."""
     from sqlalchemy.orm import Session, registry
 
@@ -68,13 +72,12 @@ def orm(path: Path, block: int) -> Block:
     registry(metadata=metadata).map_imperatively(Stored, events)
     engine = _engine(path)
     metadata.create_all(engine)
-    source, positions = _payloads(), itertools.count(1)
+    rows = _rows(block * turns)
 
     def run() -> None:
-        for stream, draft in itertools.islice(source, block):
-            position = next(positions)
+        for row in itertools.islice(rows, block):
             stored: Any = Stored()
-            for name, value in event_of(stream, draft, position, position, T0, "")._asdict().items():
+            for name, value in row.items():
                 setattr(stored, name, value)
             with Session(engine) as session, session.begin():
                 session.add(stored)
@@ -104,10 +107,10 @@ def eventsourcing_app(path: Path) -> Any:
     return Works(environment), Work
 
 
-def eventsourcing_save(path: Path, block: int) -> Block:
+def eventsourcing_save(path: Path, block: int, turns: int) -> Block:
     """`app.save` of an aggregate with one new event."""
     app, work = eventsourcing_app(path)
-    source = _payloads()
+    source = _told(block * turns)
     current: dict[str, Any] = {}
 
     def run() -> None:
@@ -123,7 +126,7 @@ def eventsourcing_save(path: Path, block: int) -> Block:
     return run
 
 
-def dbos_step(path: Path, block: int) -> Block:
+def dbos_step(path: Path, block: int, turns: int) -> Block:
     """A step of a workflow that returns the payload."""
     import logging
 
@@ -132,7 +135,7 @@ def dbos_step(path: Path, block: int) -> Block:
     logging.disable(logging.CRITICAL)
     os.environ["DBOS__VMID"] = "bench"
     DBOS(config={"name": "bench", "system_database_url": f"sqlite:///{path}", "run_admin_server": False})
-    source = _payloads()
+    source = _told(block * turns)
 
     @DBOS.step()
     def happened(kind: str, payload: dict[str, Any]) -> dict[str, Any]:

@@ -108,7 +108,12 @@ class Teller:
             "pod_name": f"pod-{self.issue}",
             "status": "RUNNING",
             "started_at": "2026-01-04T10:00:00Z",
-            "extra": {"gpu_type": "NVIDIA H100 80GB HBM3", "gpu_count": 4, "note": "by the old dispatcher", "why": _WHY},
+            "extra": {
+                "gpu_type": "NVIDIA H100 80GB HBM3",
+                "gpu_count": 4,
+                "note": "by the old dispatcher",
+                "why": _WHY,
+            },
         }
         text = json.dumps(file)
         payload = {

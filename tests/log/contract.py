@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from ledger.errors import Conflict, EventError, StorageError
+from ledger.errors import Conflict, EventError, SchemaError, StorageError
 from ledger.events import Draft, Event
 from ledger.log.integrity import head, verify
-from ledger.log.open import open_log
+from ledger.log.open import SCHEMA, create_log, open_log
 from ledger.log.store import Log
+from ledger.policy import Policy
 from ledger.source import SystemSource
 from tests.log import processes
 from tests.support import (
@@ -162,6 +164,77 @@ class LogContract:
             write(other, [observed(30)])
             assert log.connection.query(*STREAMS)[0] == (RUN, 3)
 
+    def test_a_follower_goes_on_from_where_it_was(self, log: Log) -> None:
+        write(log, [START[0], (OTHER, opened(5, 1418)), *START[1:]])
+        everything = list(log.read_all())
+        until(lambda: list(log.follow()) == everything)
+        assert list(log.follow(everything[1].position)) == everything[2:]
+
+    @pytest.mark.slow
+    def test_ten_writers_and_a_reader_that_never_misses_an_event(self, log: Log, url: str) -> None:
+        """It follows while they write; what it was told at any moment is a beginning of what there is at the end."""
+        before = [event.position for event in log.read_all()]
+        context = multiprocessing.get_context("spawn")
+        pipes, writers = [], []
+        for worker in range(10):
+            here, there = context.Pipe(duplex=False)
+            writers.append(context.Process(target=processes.append_slowly, args=(url, worker, 30, there)))
+            writers[-1].start()
+            there.close()
+            pipes.append(here)
+        told: list[int] = []
+        looks = 0
+        while any(writer.is_alive() for writer in writers):
+            told += [event.position for event in log.follow(told[-1] if told else 0)]
+            looks += 1
+        acknowledged = sorted(position for here in pipes for position in here.recv())
+        told += [event.position for event in log.follow(told[-1])]
+        assert told == [*before, *acknowledged]
+        assert told == [event.position for event in log.read_all()]
+        assert looks > 20
+        assert verify(log, projections=True) == []
+        for writer, here in zip(writers, pipes, strict=True):
+            writer.join()
+            writer.close()
+            here.close()
+
+    def test_waiting_ends_when_another_appends(self, log: Log, url: str) -> None:
+        write(log, START)
+        naps: list[float] = []
+        while log.connection.wait(0.001, naps.append):
+            pass
+        with self.another(url) as other:
+            write(other, [observed(30)])
+        assert log.connection.wait(30, naps.append)
+
+    # schemas
+
+    def pretend_schema(self, log: Log, version: int) -> None:
+        """Let the database say that it has another schema."""
+        raise NotImplementedError
+
+    def test_an_older_version_refuses_a_newer_schema_and_changes_nothing(self, log: Log, url: str) -> None:
+        """One that starts then, and one that was at work already."""
+        write(log, START)
+        before = list(log.read_all())
+        self.pretend_schema(log, SCHEMA + 1)
+        words = rf"has schema {SCHEMA + 1}; this version of ledger knows {SCHEMA}: install a newer one$"
+        for open_it in (
+            lambda: open_log(url, FakeSource()),
+            lambda: open_log(url, FakeSource(), write=True),
+            lambda: create_log(url, FakeSource(), Policy(), "test"),
+            lambda: log.append(RUN, 3, [observed(30)]),
+            lambda: log.append_seen([(RUN, 3, [observed(30)])]),
+        ):
+            with pytest.raises(SchemaError, match=words) as raised:
+                open_it()
+            assert "\n" not in str(raised.value)
+        assert log.connection.schema_version() == SCHEMA + 1
+        assert list(log.read_all()) == before
+        self.pretend_schema(log, SCHEMA)
+        assert verify(log, projections=True) == []
+        assert log.append(RUN, 3, [observed(30)])
+
     # protection and integrity
 
     @pytest.mark.parametrize(
@@ -272,7 +345,7 @@ class LogContract:
     @pytest.mark.slow
     def test_eight_processes_append_to_one_ledger(self, log: Log, url: str) -> None:
         told = spawned([(processes.append_many, (url, worker, 40)) for worker in range(8)])
-        assert [error for _, _, error in told if error] == []
+        assert [error for _, _, error in told if error] == [], told
         acknowledged = [position for positions, _, _ in told for position in positions]
         assert len(acknowledged) == len(set(acknowledged)) == 8 * 40
         events = list(log.read_all())
@@ -290,6 +363,15 @@ class LogContract:
         assert verify(log, projections=True) == []
         log.source = SystemSource()
         assert log.append(RUN, log.state(RUN).version, [observed(10)])
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Until it holds: another database on the server may have a transaction under way. Raises where it never does."""
+    for _ in range(200):
+        if holds():
+            return
+        time.sleep(0.02)
+    raise AssertionError
 
 
 def spawned(jobs: list[tuple[Callable[..., None], tuple[object, ...]]]) -> list[Any]:

@@ -55,6 +55,29 @@ def append_many(url: str, worker: int, count: int, told: Connection) -> None:
         log.connection.close()
 
 
+def append_slowly(url: str, worker: int, count: int, told: Connection) -> None:
+    """Append `count` facts to a stream of one's own, each held back for a while between its positions and its end."""
+    log = open_log(url, SystemSource())
+    chance = random.Random(worker)
+    take = log.connection.take
+
+    def slow(n: int, now: int | None) -> tuple[int, int]:
+        taken = take(n, now)
+        for _ in range(chance.randrange(40000)):
+            pass
+        return taken
+
+    log.connection.take = slow  # type: ignore[method-assign]
+    stream = f"issue-{3000 + worker}"
+    acknowledged = [
+        event.position
+        for n in range(count)
+        for event in log.append(stream, log.state(stream).version, [_look(log, n)] * chance.randrange(1, 4))
+    ]
+    told.send(acknowledged)
+    log.connection.close()
+
+
 def kill_rounds(url: str, rounds: int, seed: int, told: Connection) -> None:
     """`rounds` times: a child appends and tells each acknowledged position; it is killed at a random moment.
 

@@ -38,6 +38,10 @@ class TestSqlite(LogContract):
             for _, made in triggers:
                 raw.execute(made)
 
+    def pretend_schema(self, log: Log, version: int) -> None:
+        with closing(sqlite3.connect(log.connection.where)) as raw:
+            raw.execute(f"PRAGMA user_version = {version}")
+
     @pytest.mark.parametrize("change", ["payload = x'00ff'", "type = x'41'", "recorded_at = 'noon'", "machine = x'41'"])
     def test_a_value_of_another_kind_is_found_and_named(self, log: Log, change: str) -> None:
         """SQLite stores anything in any column."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import yaml
 
@@ -11,8 +13,9 @@ from ledger.sim.generate import document, generate, scenario_of, text_of
 from ledger.sim.schema import Scenario
 from ledger.sim.search import search
 from ledger.sim.shrink import shrink
+from ledger.sim.universe import told
 
-N = 120
+N = 500
 SEED = 1
 # What no poller or command of a rehearsal ever appends.
 BY_HAND = {"HostKeyPinned", "BreachAcknowledged", "PolicyChanged", "SidecarEdited"}
@@ -111,3 +114,18 @@ def test_a_failure_is_shrunk_to_what_matters() -> None:
     assert len(small["calls"]) == 1
     assert not small.get("world")
     assert small["policy"] == {}
+
+
+def test_no_two_rows_set_one_machine_at_one_moment() -> None:
+    for index in range(300):
+        moments = [(row["name"], row["at"]) for row in document(6, index).get("world", ()) if "becomes" in row]
+        assert len(moments) == len(set(moments))
+
+
+def test_what_never_occurred_is_told() -> None:
+    counts = told({"refusal": Counter({"capacity": 2})})
+    assert counts["refusal"]["capacity"] == 2
+    assert counts["refusal"]["name_taken"] == 0
+    assert "after-event TornDown" in counts["death"]
+    assert "gcp create no_capacity" in counts["answer"]
+    assert "gcp list no_capacity" not in counts["answer"]
