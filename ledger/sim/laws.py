@@ -187,7 +187,8 @@ class _Record:
 
     def queue_left(self) -> Iterator[Violation]:
         """An entry of the queue is given up when its wait is over, counted from its create, whoever looked between."""
-        if self.braked:
+        # More ends at once than a tick may have are none (max_teardowns_per_tick).
+        if self.braked or len(self.e.world.machines) > self.policy.max_teardowns_per_tick:
             return
         scenario, poll = self.e.scenario, self.e.scenario.poll
         quiet = max([self.e.history.faults_end, *(end for _, end in poll.off)])
