@@ -11,6 +11,7 @@ from ledger.clouds.port import Cloud
 from ledger.clouds.values import Unknown
 from ledger.decide.view import Rent
 from ledger.policy import Policy
+from ledger.settings import HYDRA_COMMAND
 from ledger.source import Source
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ class Edges:
     """The edges of one process. `holder` names it in intents; `clouds` is one entry an account.
 
     `policy` is the settings'; whether the ledger is paused stands in the log. `kinds` are the intents that can be
-    rented by name. `say` is a line for a person, on stderr. `host_keys` are those that SSH knows; None: there is no SSH
-    whose keys must be kept.
+    rented by name. `hydra_command` is what hydra arguments are given to. `say` is a line for a person, on stderr.
+    `host_keys` are those that SSH knows; None: there is no SSH whose keys must be kept.
     """
 
     source: Source
@@ -54,6 +55,7 @@ class Edges:
     holder: str
     say: Callable[[str], Any]
     host_keys: HostKeys | None = None
+    hydra_command: str = HYDRA_COMMAND
 
     def cloud(self, backend: str, account: str) -> Cloud | None:
         """The account's cloud; '' is any account of the backend."""

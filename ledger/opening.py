@@ -84,6 +84,7 @@ def open_edges(
             holder=f"{socket.gethostname()}:{os.getpid()}:{source.random_bytes(3).hex()}",
             say=say,
             host_keys=keys,
+            hydra_command=settings.hydra_command,
         )
 
 

@@ -22,6 +22,7 @@ from ledger.settings_template import TEMPLATE
 
 FILE: Final = "ledger.toml"
 SIDECARS: Final = "handles"
+HYDRA_COMMAND: Final = "python train.py"  # what hydra arguments are given to
 RUNPOD_APIS: Final = ("graphql", "rest_v2")
 RUNPOD_CLOUDS: Final = ("ALL", "COMMUNITY", "SECURE")
 _LEGACY_QUEUE_WAIT: Final = "EPS_GCP_QUEUE_WAIT_SECONDS"
@@ -95,6 +96,7 @@ class Settings:
     alert_command: str | None = None
     finalize_check: str | None = None
     secrets: tuple[str, ...] = ()
+    hydra_command: str = HYDRA_COMMAND
     file: Path | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -143,6 +145,7 @@ def load(
         alert_command=table.text("alert_command", sources),
         finalize_check=table.text("finalize_check", sources),
         secrets=table.words("secrets"),
+        hydra_command=(table.text("hydra_command", sources) or HYDRA_COMMAND).strip(),
         file=file,
         sources=sources,
         **_rented(table, env, sources),

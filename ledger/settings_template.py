@@ -14,6 +14,7 @@ sidecars = "handles"                    # where issue-<N>-handle.json lie
 
 # alert_command = "notify-send ledger"  # gets each new breach as JSON on its standard input
 # finalize_check = "scripts/check.sh"   # `ledger finalize` asks it first; anything but 0 says no
+# hydra_command = "python train.py"     # what the arguments of `ledger dispatch --hydra` are given to
 secrets = []                            # names of variables that a launch reads from the environment: ["HF_TOKEN"]
 
 [policy]

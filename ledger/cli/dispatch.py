@@ -45,7 +45,12 @@ class Asked:
 @click.option("--gpu-type", metavar="TYPE", help="What to rent: H100, A100, ...; over what the intent says.")
 @click.option("--gpus", type=click.IntRange(min=0), metavar="K", help="How many of them; 0: a CPU machine.")
 @click.option("--workload-cmd", metavar="COMMAND", help="What to run. Without it the machine is only provided.")
-@click.option("--hydra", multiple=True, metavar="ARG", help="An argument of train.py, in the place of a command.")
+@click.option(
+    "--hydra",
+    multiple=True,
+    metavar="ARG",
+    help="An argument of hydra_command (ledger.toml), in the place of a command.",
+)
 @click.option("--env-pin", multiple=True, metavar="K=V", help="A variable of the workload's environment.")
 @click.option("--secret", multiple=True, metavar="NAME", help="A variable that the launch reads from its environment.")
 @click.option(

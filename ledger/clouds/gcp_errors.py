@@ -6,6 +6,7 @@ delete is refused where the cloud surely did nothing, and else unresolved. `docs
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -84,8 +85,9 @@ def fault(error: BaseException) -> Fault:
         case auth.TransportError():
             return Fault("unreachable", message)
         case auth.GoogleAuthError():
-            retryable = bool(getattr(error, "retryable", False))
-            return Fault("unreachable" if retryable else "unauthorized", message, None if retryable else 401)
+            if getattr(error, "retryable", False):
+                return Fault("unreachable", message)
+            return Fault("unauthorized", _of_credentials(message), 401)
         case requests.Timeout() | TimeoutError():
             # ConnectTimeout is both; nothing was sent then, but no one can tell the two apart from what is told here.
             return Fault("timeout", message)
@@ -106,7 +108,13 @@ def _of_status(error: Any, message: str) -> Fault:
     wait = getattr(error.response, "headers", {}).get("Retry-After")
     told = clean(f"{said or message}{f' (retry after {wait} s)' if wait else ''}")
     status = int(error.code or 0)
-    return Fault(f"http_{status}", told, status, reason)
+    return Fault(f"http_{status}", _of_credentials(told) if status == 401 else told, status, reason)
+
+
+def _of_credentials(message: str) -> str:
+    """What was said of credentials that are not taken, and where those were found."""
+    where = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") or "gcloud's application default or a metadata server"
+    return clean(f"{message}; the credentials are those of {where}")
 
 
 def _never_connected(error: BaseException) -> bool:

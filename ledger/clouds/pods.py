@@ -340,8 +340,12 @@ class PodCloud:
         return seen
 
     def _say(self, reply: Reply, spec: CreateSpec | None = None) -> str:
-        """What was answered, on one line, without the key and without the values of an environment."""
-        return message_of(reply, (self.key.reveal(), *(spec.env.values() if spec else ())))
+        """What was answered, on one line, without the key and without the values of an environment.
+
+        Of a key that is not taken, where it was found.
+        """
+        said = message_of(reply, (self.key.reveal(), *(spec.env.values() if spec else ())))
+        return f"{said}; the key in {self.key.where} was sent" if reply.status == 401 and self.key.where else said
 
 
 def pod_id(machine: str) -> str:

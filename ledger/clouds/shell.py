@@ -235,8 +235,8 @@ class Shell:
     def _changed(self, where: str, kept: str | None, shown: str | None) -> Failed:
         """Loud: once for each key that a machine shows."""
         text = (
-            f"{where} shows another host key ({_fingerprint(shown)}) than the one pinned ({_fingerprint(kept)}): "
-            "nothing was sent to it. It was set up anew, or somebody else answers there"
+            f"{where} shows another host key ({fingerprint(shown)}) than the one pinned ({fingerprint(kept)}): "
+            "nothing was sent to it. It was set up anew (`ledger ssh RUN --pin` then), or somebody else answers there"
         )
         if (where, shown or "") not in self._told:
             self._told.add((where, shown or ""))
@@ -267,6 +267,28 @@ class Shell:
         return said if process.exit_status == 0 else b""
 
 
+def shown_key(endpoint: Endpoint, timeout: float) -> str:
+    """The host key that is shown there now (`ssh-ed25519 AAAA…`), of the kind that a first launch would pin.
+
+    Nothing is said, and nobody logs in. Raises Failed (`unreachable`, `timeout`).
+    """
+    import asyncssh
+
+    async def look() -> str:
+        async with asyncio.timeout(timeout):
+            key = await asyncssh.get_server_host_key(*endpoint, server_host_key_algs=_algorithms(None), config=None)
+        if key is None:
+            raise Failed("unreachable", "no host key was shown")
+        return _text(key)
+
+    try:
+        return asyncio.run(look())
+    except TimeoutError:
+        raise Failed("timeout", "no answer within the time-out") from None
+    except (asyncssh.Error, OSError, ValueError) as error:
+        raise Failed("unreachable", _reason(error)) from None
+
+
 def _algorithms(kept: str | None) -> list[str]:
     """First what the kept key is good for, so that a server with several keys shows it again."""
     kind = (kept or "").partition(" ")[0]
@@ -279,7 +301,8 @@ def _text(key: asyncssh.SSHKey) -> str:
     return " ".join(key.export_public_key("openssh").decode().split()[:2])
 
 
-def _fingerprint(key: str | None) -> str:
+def fingerprint(key: str | None) -> str:
+    """`SHA256:…` of a host key; what it is otherwise, where it is none."""
     import asyncssh
 
     if key is None:

@@ -32,7 +32,7 @@ def _create(edges: Edges, run: Run, intent: Intent, send_before: float, seconds:
     if cloud is None:
         answer: Accepted | Refused | Unresolved = Refused("invalid", f"{intent.backend} is not configured here", True)
     else:
-        spec = create_spec(run, intent, edges.log.ledger_id(), edges.policy, edges.kinds)
+        spec = create_spec(run, intent, edges.log.ledger_id(), edges.policy, edges.kinds, edges.hydra_command)
         answer = cloud.create(spec, send_before=send_before, timeout=seconds)
     now = edges.source.now()
     drafts: list[Draft] = []
@@ -127,7 +127,8 @@ def _launch(edges: Edges, run: Run, action: Launch, send_before: float, seconds:
     cloud = edges.cloud(machine.backend, machine.account)
     if cloud is None:
         return
-    answer = cloud.launch(machine.id, launch_spec(run, machine), send_before=send_before, timeout=seconds)
+    spec = launch_spec(run, machine, edges.hydra_command)
+    answer = cloud.launch(machine.id, spec, send_before=send_before, timeout=seconds)
     if isinstance(answer, Refused) and not answer.unsent:
         edges.say(
             f"{run.stream}: the launch on {machine.id} was refused as {answer.cls}: {redact(answer.message)}; mend it"

@@ -20,7 +20,7 @@ from ledger.events import Draft, run_stream
 from ledger.policy import MODELS, RUNPOD
 from ledger.poller import host_keys
 from ledger.poller.observe import Observation, read_details, read_lists
-from ledger.poller.tick import Tick, drive, mind_the_clock, mind_the_markers, policy_in_force, record
+from ledger.poller.tick import Tick, drive, mind_the_clock, mind_the_markers, policy_now, record
 from ledger.state.model import Machine, Run, State
 
 DISPATCHED, REFUSED, WAITING = 0, 2, 75
@@ -110,7 +110,7 @@ def start_rung(request: Request, default_model: str, ladder: tuple[str, ...]) ->
 
 
 def _open(edges: Edges, request: Request, stream: str) -> None:
-    policy = policy_in_force(edges)
+    policy = policy_now(edges)
     asked = dict(request.asked)
     held = secrets.find({"workload_cmd": asked.get("workload_cmd") or "", **(asked.get("env_pins") or {})})
     held += secrets.find({f"hydra_args[{i}]": a for i, a in enumerate(asked.get("hydra_args") or [])})
@@ -166,7 +166,7 @@ def _is_over(run: Run) -> bool:
 
 def frame_of(edges: Edges, run: Run, seconds: float | None = None) -> Tick:
     """The frame of a command on one run: what the accounts of its open machines and intents say now."""
-    policy = policy_in_force(edges)
+    policy = policy_now(edges)
     ends_at = edges.source.steady() + (policy.tick_deadline_seconds if seconds is None else seconds)
     frame = Tick(edges, policy, ends_at, Observation(at=edges.source.now()))
     accounts = {(m.backend, m.account) for m in run.machines.values() if m.open}

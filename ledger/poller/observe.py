@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -89,22 +89,39 @@ def read_lists(edges: Edges, seconds: float, wanted: Iterable[tuple[str, str]]) 
         if (c.backend, c.account) in pairs or (c.backend, "") in pairs or (c.backend in backends and not c.account)
     ]
     limit = min(LIST_SECONDS, seconds)
-    calls = [partial(cloud.list_all, timeout=limit) for cloud in clouds]
+    calls = [partial(_list, edges, cloud, limit) for cloud in clouds]
     answers = edges.together(calls, limit) if calls else []
     observation = Observation(at=edges.source.now())
+    _learn_accounts(edges)
     ledger_id = edges.log.ledger_id()
-    for cloud, answer in zip(clouds, answers, strict=True):
+    for cloud, told in zip(clouds, answers, strict=True):
+        answer, heard_at = told if isinstance(told, tuple) else (told, observation.at)
         accounts = [cloud.account] if cloud.account else [a for b, a in pairs if b == cloud.backend and a]
         for account in accounts:
             observation.lists[(cloud.backend, account)] = answer
         if isinstance(answer, Listing):
-            _sort(edges, observation, answer, cloud, ledger_id)
+            _sort(edges, observation, answer, heard_at, cloud, ledger_id)
     return observation
 
 
-def _sort(edges: Edges, observation: Observation, listing: Listing, cloud: Cloud, ledger_id: str) -> None:
+def _list(edges: Edges, cloud: Cloud, limit: float) -> tuple[Listing | Unknown, int]:
+    """What the list says, and this clock when it said so: a slower list beside it makes no clock wrong."""
+    answer = cloud.list_all(timeout=limit)
+    return answer, edges.source.now()
+
+
+def _learn_accounts(edges: Edges) -> None:
+    """A cloud that could not tell its account when the process began has told it by now: creates bear it."""
+    if edges.rent.runpod_account == "":
+        told = next((cloud.account for cloud in edges.clouds if cloud.backend == "runpod"), "")
+        edges.rent = replace(edges.rent, runpod_account=told)
+
+
+def _sort(
+    edges: Edges, observation: Observation, listing: Listing, heard_at: int, cloud: Cloud, ledger_id: str
+) -> None:
     if listing.server_time is not None:
-        skew = edges.source.now() - listing.server_time
+        skew = heard_at - listing.server_time
         if observation.skew is None or abs(skew) > abs(observation.skew):
             observation.skew = skew
     if listing.account != cloud.account:
@@ -204,7 +221,7 @@ def _wanted(edges: Edges, observation: Observation, run: Run, machine: Machine, 
         call = partial(cloud.guest, machine.id, timeout=limit)
         reads.append(_Read(urgency, machine.id, observation.guests, call))
     if seen.status in UP and machine.ended_at is None and (seen.ports or machine.backend == "gcp" or unsure):
-        spec = launch_spec(run, machine)
+        spec = launch_spec(run, machine, edges.hydra_command)
         reads.append(
             _Read(urgency, machine.id, observation.probes, partial(cloud.probe, machine.id, spec, timeout=limit))
         )

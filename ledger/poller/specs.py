@@ -10,6 +10,7 @@ from ledger.clouds.values import CreateSpec, LaunchSpec
 from ledger.edges import Kind
 from ledger.events import Marker
 from ledger.policy import Policy
+from ledger.settings import HYDRA_COMMAND
 from ledger.state.model import Intent, Machine, Run
 from ledger.state.places import log_path, pid_file
 
@@ -22,24 +23,24 @@ def pins(run: Run) -> Mapping[str, Any]:
     return extra if isinstance(extra, dict) else {}
 
 
-def command_of(run: Run) -> str:
-    """The command line of the run's workload; "" for a provision-only run."""
+def command_of(run: Run, hydra_command: str = HYDRA_COMMAND) -> str:
+    """The command line of the run's workload; "" for a provision-only run. `hydra_command` takes hydra arguments."""
     pinned = pins(run)
     command = pinned.get("workload_cmd")
     if isinstance(command, str) and command:
         return command
     arguments = pinned.get("hydra_args")
     if isinstance(arguments, list) and arguments:
-        return "python train.py " + " ".join(shlex.quote(str(argument)) for argument in arguments)
+        return " ".join([hydra_command, *(shlex.quote(str(argument)) for argument in arguments)])
     return ""
 
 
-def launch_spec(run: Run, machine: Machine) -> LaunchSpec:
+def launch_spec(run: Run, machine: Machine, hydra_command: str = HYDRA_COMMAND) -> LaunchSpec:
     """The launch and the probe of this run on this machine."""
-    return _launch(run, machine.attempt or "")
+    return _launch(run, machine.attempt or "", hydra_command)
 
 
-def _launch(run: Run, attempt: str) -> LaunchSpec:
+def _launch(run: Run, attempt: str, hydra_command: str) -> LaunchSpec:
     pinned = pins(run)
     env = pinned.get("env_pins")
     branch = pinned.get("repo_branch")
@@ -47,7 +48,7 @@ def _launch(run: Run, attempt: str) -> LaunchSpec:
     return LaunchSpec(
         run=run.stream,
         attempt=attempt,
-        command=command_of(run),
+        command=command_of(run, hydra_command),
         log_path=log_path(run.issue),
         pid_file=pid_file(run.issue),
         env={str(k): str(v) for k, v in env.items()} if isinstance(env, dict) else {},
@@ -56,9 +57,17 @@ def _launch(run: Run, attempt: str) -> LaunchSpec:
     )
 
 
-def create_spec(run: Run, intent: Intent, ledger_id: str, policy: Policy, kinds: Mapping[str, Kind]) -> CreateSpec:
+def create_spec(
+    run: Run,
+    intent: Intent,
+    ledger_id: str,
+    policy: Policy,
+    kinds: Mapping[str, Kind],
+    hydra_command: str = HYDRA_COMMAND,
+) -> CreateSpec:
     """The create of this intent."""
     pinned = pins(run)
+    command = command_of(run, hydra_command)
     name = pinned.get("intent")
     kind = kinds.get(name, Kind()) if isinstance(name, str) else Kind()
     gpus = pinned.get("gpus")
@@ -75,7 +84,7 @@ def create_spec(run: Run, intent: Intent, ledger_id: str, policy: Policy, kinds:
         request_id=intent.request_id,
         intent=name if isinstance(name, str) else None,
         env={str(k): str(v) for k, v in env.items()} if isinstance(env, dict) else {},
-        workload=command_of(run) or None,
-        launch=_launch(run, intent.attempt) if command_of(run) else None,
+        workload=command or None,
+        launch=_launch(run, intent.attempt, hydra_command) if command else None,
         fence_hours=policy.fence_hours,
     )

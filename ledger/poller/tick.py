@@ -95,8 +95,8 @@ class Tick:
         return known[1]
 
 
-def policy_in_force(edges: Edges) -> Policy:
-    """The settings' policy; whether the ledger is paused stands in the log."""
+def policy_now(edges: Edges) -> Policy:
+    """The policy of this process, paused or not as the log has it by now: a brake is pulled while a watch goes on."""
     paused = policy_of(edges.log.asked(POLICY)).paused
     return edges.policy if edges.policy.paused == paused else replace(edges.policy, paused=paused)
 
@@ -114,7 +114,7 @@ def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = 
     """One tick over all active runs, or those named. Ends within the policy's `tick_deadline_seconds`."""
     edges.log.keep_time()
     with edges.log.at_once():
-        policy = policy_in_force(edges)
+        policy = policy_now(edges)
         wanted = accounts(edges)
     began = edges.source.steady()
     frame = Tick(edges, policy, began + policy.tick_deadline_seconds, Observation(at=edges.source.now()))

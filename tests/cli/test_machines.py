@@ -186,3 +186,42 @@ def test_the_config_file_is_written_only_when_it_changes(up: Cli) -> None:
     up.append(RUN, up.event("TornDown", {"by": "external"}, attempt=here.attempt, machine=here.id))
     up("project")
     assert "Host " not in path.read_text()
+
+
+def test_a_host_key_that_changed_is_pinned_by_a_person_and_by_its_fingerprint(up: Cli, sshd: Sshd) -> None:
+    old = sshd.key
+    sshd.key = asyncssh.generate_private_key("ssh-ed25519")
+    sshd.open(sshd.port)
+    shown = sshd.key.get_fingerprint()
+    before = up("ssh", "1418", "--pin", "--json").json
+    assert (before["shown"], before["pinned"]) == (shown, old.get_fingerprint())
+    assert f"--pin {shown}" in up("ssh", "1418", "--pin").out
+    wrong = up("ssh", "1418", "--pin", old.get_fingerprint())
+    assert (wrong.status, "nothing is pinned" in wrong.err) == (2, True)
+    assert pinned(up) == public(old)
+
+    assert up("ssh", "1418", "--pin", shown, "--json").json["written"]
+    assert not up("ssh", "1418", "--pin", shown, "--json").json["written"]
+    assert pinned(up) == public(sshd.key)
+    assert public(sshd.key) in (up.handles / "ssh_config").read_text()
+    told = [event for event in up.events() if event.type == "HostKeyPinned"]
+    assert [event.actor for event in told][1:] == ["user"]
+    assert sshd.commands == []
+    assert up("verify", "--projections").status == 0
+    if shutil.which("ssh"):
+        assert run(up, "ssh", "1418", "--", "echo", "here").stdout == "here\n"
+
+
+def test_a_key_that_cannot_be_looked_at_is_not_pinned(up: Cli, sshd: Sshd) -> None:
+    sshd.shut()
+    result = up("ssh", "1418", "--pin")
+    assert (result.status, result.err.count("\n")) == (2, 1)
+    assert "shows no host key: " in result.err
+
+
+def pinned(cli: Cli) -> str:
+    log = cli.log()
+    try:
+        return log.run(RUN).host_keys[machine(cli).id]
+    finally:
+        log.connection.close()

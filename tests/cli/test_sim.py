@@ -81,6 +81,21 @@ def test_a_cloud_that_holds_a_machine_of_ours_must_be_reached(cli: Cli, served: 
     assert states(cli)["runpod credentials"] == "stops"
 
 
+@pytest.mark.parametrize("api", ["graphql", "rest_v2"])
+def test_a_wrong_key_is_one_line_that_says_which(cli: Cli, api: str) -> None:
+    text = b"scenario: s\nexpect: {}\ncalls: [{cloud: runpod, call: list, answer: unauthorized}]\n"
+    serving = Serving(loads(text, "s"), cli.source)
+    try:
+        cli.env |= serving.environment() | {"LEDGER_RUNPOD_API": api}
+        assert dispatched(cli, 7, "runpod") == 0
+        [line] = [line for line in cli("poll").err.splitlines() if "could not be read" in line]
+    finally:
+        serving.close()
+    assert f"runpod {ACCOUNT_RUNPOD} could not be read (unauthorized: HTTP 401" in line
+    assert "the key in RUNPOD_API_KEY was sent" in line
+    assert cli.env["RUNPOD_API_KEY"] not in line
+
+
 def test_without_any_cloud_there_is_no_poll(cli: Cli) -> None:
     assert cli("doctor").status == 1
     assert states(cli)["runpod credentials"] == "stops"

@@ -58,6 +58,7 @@ ROWS: dict[str, tuple[Step, Said]] = {
     "400": (refusal(400, "invalid"), both("refused invalid", "unknown http_400")),
     "400 resourceNotReady": (refusal(400, "resourceNotReady"), both("refused invalid", "unknown http_400")),
     "401": (refusal(401, "authError"), both("refused unauthorized", "unknown unauthorized")),
+    "402": (refusal(402, "paymentRequired"), both("refused quota", "unknown http_402")),
     "403 forbidden": (refusal(403, "forbidden"), both("refused unauthorized", "unknown unauthorized")),
     "403 quotaExceeded": (refusal(403, "quotaExceeded"), both("refused quota", "unknown http_403")),
     "403 rateLimitExceeded": (refusal(403, "rateLimitExceeded"), both("refused quota", "unknown http_403")),
@@ -78,7 +79,9 @@ ROWS: dict[str, tuple[Step, Said]] = {
     "408": (Answer(408, b""), both("unresolved http_408", "unknown http_408")),
     "409 alreadyExists": (refusal(409, "alreadyExists"), both("refused name_taken", "unknown http_409")),
     "409 another reason": (refusal(409, "resourceInUseByAnotherResource"), both("refused invalid", "unknown http_409")),
+    "410": (refusal(410, "gone"), both("refused invalid", "unknown http_410")),
     "412": (refusal(412, "conditionNotMet"), both("refused invalid", "unknown http_412")),
+    "422": (refusal(422, "invalid"), both("refused invalid", "unknown http_422")),
     "429 with Retry-After": (
         refusal(429, "rateLimitExceeded", headers={"Retry-After": "30"}),
         both("refused quota", "unknown http_429"),
@@ -354,6 +357,21 @@ def test_nothing_secret_is_in_a_message() -> None:
             told = str(call(cloud(Script(answer))))
             assert secret not in told
             assert token not in told
+
+
+@pytest.mark.parametrize(
+    ("named", "where"),
+    [("/keys/sa.json", "/keys/sa.json"), (None, "gcloud's application default or a metadata server")],
+)
+def test_of_credentials_that_are_not_taken_it_is_told_where_they_are(
+    named: str | None, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    if named:
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", named)
+    for told in (CALLS[3](cloud(Script(refusal(401, "authError")))), as_unknown(fault(auth.RefreshError("invalid")))):
+        assert brief(told, PROJECT) == "unknown unauthorized"
+        assert told.message.endswith(f"the credentials are those of {where}")
 
 
 def test_messages_are_one_line_and_not_too_long() -> None:

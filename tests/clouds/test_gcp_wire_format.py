@@ -175,6 +175,34 @@ def test_an_insert_that_is_none_is_refused(body: bytes, query: str) -> None:
     assert wire.scene.world.created["gcp"] == 0
 
 
+def asked(wire: Wire, path: str, body: Any = None) -> Any:
+    """What the server answers on the real clock; an error's body for an error."""
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(f"{wire.server.url}{PREFIX}{path}", data) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return json.load(error)["error"]
+
+
+def test_what_other_clients_ask_for_is_answered_as_gce_has_it() -> None:
+    zones = "projects/example-gpu-project/zones"
+    wire = Wire("machines: [{cloud: gcp, name: a, id: '7'}, {cloud: gcp, name: b, id: '8', zone: us-central1-b}]")
+    listed = asked(wire, f"{zones}/us-central1-b/instances?maxResults=500")
+    assert [row["id"] for row in listed["items"]] == ["8"]
+    assert asked(wire, f"{zones}/mars-1/instances")["code"] == 404
+    # A filter that was silently left out would answer something else than was asked.
+    for path in (f"{zones}/us-central1-a/instances", "projects/example-gpu-project/aggregated/instances"):
+        assert asked(wire, f"{path}?filter=name%20eq%20a")["code"] == 400
+    # gcloud says a machine type by its whole URL.
+    kind = f"{wire.server.url}{PREFIX}{zones}/us-central1-a/machineTypes/n2-standard-8"
+    asked(wire, f"{zones}/us-central1-a/instances", {"name": "by-hand", "machineType": kind})
+    assert asked(wire, f"{zones}/us-central1-a/instances/by-hand")["machineType"] == kind
+    wire.server.close()
+    assert faults(wire.kept[:1]) == []
+
+
 @pytest.mark.parametrize("path", ["projects/p/zones/z/disks/d", "projects/p/aggregated/instances", "nothing"])
 def test_what_is_not_there_is_a_404(path: str) -> None:
     wire = Wire()

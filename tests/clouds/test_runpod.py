@@ -214,6 +214,14 @@ def test_the_specification_is_really_held() -> None:
     assert violations(Request("GET", "/v2/pods/a/b", {}, {}, b""), Reply()) == ["/v2/pods/a/b: no such path"]
 
 
+def test_the_keys_of_the_account_are_answered(site: Site) -> None:
+    """dstack asks for them to see whether a key is good."""
+    url = f"{site.server.url}/v2/account/ssh-keys"
+    answer = httpx.get(url, headers={"Authorization": "Bearer x"}, trust_env=False)
+    assert answer.json() == {"keys": []}
+    assert violations(*site.exchanges[-1]) == []
+
+
 def test_the_sdks_own_calls_are_of_the_schema() -> None:
     """Its query strings pass the engine, so the schema is RunPod's as far as its own SDK uses it."""
     sdk()  # so that no more of the package is imported than this

@@ -12,7 +12,7 @@ import pytest
 from ledger.clouds.pods import Key
 from ledger.clouds.runpod import RunPodCloud
 from ledger.clouds.runpod_v2 import RunPodV2Cloud
-from ledger.clouds.values import Absent, Listing, Refused, Unknown, Unresolved
+from ledger.clouds.values import Absent, Listing, Refused, Seen, Unknown, Unresolved
 from ledger.sim.rules import Rules
 from ledger.sim.wire.gate import Gate
 from ledger.sim.wire.pods import FAULT, HTML, NO_CAPACITY, NO_MONEY, html, problem
@@ -106,6 +106,13 @@ GRAPHQL: dict[str, Reply] = {
             "data": {"podTerminate": None, "pod": None, "myself": {"id": "u1", "pods": None}},
         }
     ),
+    "200, the data, of another account": graphql(data=data() | {"myself": {"id": "u2", "pods": [graphql_pod()]}}),
+    "200, pod not found, of another account": Reply.of(
+        {
+            "errors": [{"message": "pod not found to terminate", "extensions": {"code": "POD_NOT_FOUND"}}],
+            "data": {"podTerminate": None, "pod": None, "myself": {"id": "u2", "pods": []}},
+        }
+    ),
     "200, something went wrong": errors(FAULT, code="INTERNAL_SERVER_ERROR"),
     "200, an error that is a text": graphql(errors=["odd"], data=None),
     "200, `errors: []`, `data: null`": graphql(errors=[], data=None),
@@ -133,6 +140,8 @@ REST: dict[str, Reply] = {
     **BOTH,
     "201, the pod": rest(201),
     "200, the data": rest(),
+    "200, the data, of another account": rest(),
+    "404, of another account": problem(404, "pod not found"),
     "200, one of the pods is null": Reply.of({"pods": [None, rest_pod()]}),
     "204": Reply(204),
     "200, wrong types": Reply.of({"id": 5, "name": [], "status": {}, "pods": {}}),
@@ -161,9 +170,10 @@ def table(heading: str) -> list[tuple[str, str, str]]:
 
 
 class Played:
-    """An adapter whose cloud answers every request alike (but the question whose the key is)."""
+    """An adapter whose cloud answers every request alike (but the question whose the key is: of `whose`)."""
 
-    def __init__(self, api: str, reply: Reply | None) -> None:
+    def __init__(self, api: str, reply: Reply | None, whose: str = "u1") -> None:
+        self._whose = whose
         self._api = api
         self._reply = reply
         self.requests: list[Request] = []
@@ -174,17 +184,17 @@ class Played:
             with socket.socket() as unused:
                 unused.bind(("127.0.0.1", 0))
                 url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        source = SystemSource()
+        source, key = SystemSource(), Key(KEY, "RUNPOD_API_KEY")
         self.cloud: RunPodCloud | RunPodV2Cloud
         if api == "GraphQL":
-            self.cloud = RunPodCloud(Key(KEY), source, url=url, account="u1")
+            self.cloud = RunPodCloud(key, source, url=url, account="u1")
         else:
-            self.cloud = RunPodV2Cloud(Key(KEY), source, url=url, graphql_url=self.server.url, account="u1")
+            self.cloud = RunPodV2Cloud(key, source, url=url, graphql_url=self.server.url, account="u1")
 
     def _answer(self, request: Request) -> Reply:
         self.requests.append(request)
         if b"query { myself { id } }" in request.body:
-            return graphql(data={"myself": {"id": "u1"}})
+            return graphql(data={"myself": {"id": self._whose}})
         assert self._reply is not None
         return self._reply
 
@@ -217,11 +227,11 @@ def outcome(answer: Any) -> str:
             return f"unresolved {error}"
         case Unknown(error):
             return f"unknown {error}"
-        case Absent(account):
-            assert account == "u1"
-        case Listing(account, complete):
-            assert account == "u1"
-            return "listing" if complete else "listing incomplete"
+        case Listing():
+            elsewhere = "" if answer.account == "u1" else " elsewhere"
+            return f"listing{'' if answer.complete else ' incomplete'}{elsewhere}"
+        case Absent() | Seen():
+            return type(answer).__name__.lower() + ("" if answer.account == "u1" else " elsewhere")
     return type(answer).__name__.lower()
 
 
@@ -231,7 +241,8 @@ ROWS = [(api, *row) for api in ("GraphQL", "REST v2") for row in table(api)]
 @pytest.mark.parametrize(("api", "answer", "call", "expected"), ROWS, ids=lambda value: value.replace(" ", "-"))
 def test_what_an_answer_means(api: str, answer: str, call: str, expected: str, opened: list[Played]) -> None:
     known = GRAPHQL if api == "GraphQL" else REST
-    played = Played(api, known["200, the data"] if "moment" in answer else known.get(answer))
+    whose = "u2" if "another account" in answer else "u1"
+    played = Played(api, known["200, the data"] if "moment" in answer else known.get(answer), whose)
     opened.append(played)
     given = played.call(call, late="moment" in answer)
     assert outcome(given) == expected
@@ -239,6 +250,8 @@ def test_what_an_answer_means(api: str, answer: str, call: str, expected: str, o
     assert "\n" not in said
     assert len(said) < 400
     assert all(secret not in f"{given!r}" for secret in (KEY, "secret", "two lines"))
+    if answer == "401":
+        assert "the key in RUNPOD_API_KEY was sent" in said
     if "Retry-After" in answer:
         assert "retry after 7 s" in said
     if "moment" in answer:

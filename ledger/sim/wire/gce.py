@@ -17,7 +17,7 @@ from ledger.sim.machine import Machine
 from ledger.sim.rules import Ruling
 from ledger.sim.schema import OTHER_ACCOUNT, PROJECT, CallRule
 from ledger.sim.wire.gate import Gate
-from ledger.sim.wire.gce_json import Links, Operation, aggregated, asked, error, instance, not_found
+from ledger.sim.wire.gce_json import Links, Operation, aggregated, asked, error, instance, not_found, zonal
 from ledger.sim.wire.server import LoopbackServer, Reply, Request
 from ledger.sim.world import NameTaken
 
@@ -25,6 +25,7 @@ PAGE = 500
 NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 ZONE = r"/compute/v1/projects/(?P<project>[^/]+)/zones/(?P<zone>[^/]+)"
 RETRY_AFTER = {"Retry-After": "30"}
+NO_FILTER = "Invalid value for field 'filter': the simulation knows none"
 
 
 class GceServer:
@@ -49,6 +50,7 @@ class GceServer:
             (method, re.compile(pattern), route)
             for method, pattern, route in (
                 ("GET", r"/compute/v1/projects/(?P<project>[^/]+)/aggregated/instances", self._list),
+                ("GET", ZONE + "/instances", self._list_zone),
                 ("POST", ZONE + "/instances", self._insert),
                 ("GET", ZONE + "/instances/(?P<ref>[^/]+)", self._get),
                 ("DELETE", ZONE + "/instances/(?P<ref>[^/]+)", self._delete),
@@ -169,6 +171,8 @@ class GceServer:
         return self._said(operation, not goes_on, CallRule("gcp", "create"))
 
     def _list(self, request: Request, project: str) -> Reply:
+        if request.query.get("filter"):
+            return Reply.of(error(400, NO_FILTER), 400)
         size = min(int(request.query.get("maxResults") or PAGE), self._page_size)
         token = request.query.get("pageToken")
         if token:
@@ -183,6 +187,15 @@ class GceServer:
         rows = [(str(m.zone), self._shown(m, state, told.as_of)) for m, state in told.machines]
         zones = carry.zones(self._world, "gcp")
         return self._timed(rule, self._cut(rows, zones, told.account, told.missing, size))
+
+    def _list_zone(self, request: Request, project: str, zone: str) -> Reply:
+        """One zone's instances, on one page. The ledger never asks for it; gcloud does (`--zones`)."""
+        if request.query.get("filter"):
+            return Reply.of(error(400, NO_FILTER), 400)
+        if project != PROJECT or zone not in carry.zones(self._world, "gcp"):
+            return Reply.of(error(404, f"The resource 'projects/{project}/zones/{zone}' was not found"), 404)
+        held = [pair for pair in self._world.existing("gcp", self._world.now) if pair[0].zone == zone]
+        return Reply.of(zonal(self._links, zone, [self._shown(m, state, self._world.now) for m, state in held]))
 
     def _cut(
         self, rows: list[tuple[str, dict[str, Any]]], zones: tuple[str, ...], account: str, missing: Any, size: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,7 +105,7 @@ def instance(
         "creationTimestamp": stamp(start + machine.created),
         "status": state.status,
         "zone": zone,
-        "machineType": links.of(str(kind)),
+        "machineType": links.of(below(str(kind))),
         "labels": read.labels(machine.marker),
         "metadata": {"kind": "compute#metadata", **body.get("metadata", {})},
         "networkInterfaces": [interface],
@@ -112,6 +113,11 @@ def instance(
         **({"guestAccelerators": [gpu]} if machine.gpus else {}),
         "selfLink": f"{zone}/instances/{machine.name}",
     }
+
+
+def below(path: str) -> str:
+    """A resource's path below its project; a body may name it by that, by a longer path, or by a whole URL."""
+    return re.sub(r"\A.*?projects/[^/]+/", "", path)
 
 
 def error(status: int, message: str, reason: str | None = None) -> dict[str, Any]:
@@ -198,3 +204,13 @@ def aggregated(
     if missing:
         value["unreachables"] = [f"projects/{account}/zones/{zone}" for zone in missing]
     return value
+
+
+def zonal(links: Links, zone: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The list of one zone."""
+    value: dict[str, Any] = {
+        "kind": "compute#instanceList",
+        "id": f"projects/{PROJECT}/zones/{zone}/instances",
+        "selfLink": links.of(f"zones/{zone}/instances"),
+    }
+    return {**value, "items": rows} if rows else value

@@ -41,7 +41,8 @@ input PodFindAndDeployOnDemandInput { name: String, imageName: String, cloudType
   minVcpuCount: Int, minMemoryInGb: Int, allowedCudaVersions: [String], dataCenterId: String, dockerArgs: String,
   countryCode: String, containerDiskInGb: Int, ports: String, volumeMountPath: String,
   env: [EnvironmentVariableInput], templateId: String, networkVolumeId: String, minDownload: Int, minUpload: Int,
-  deployCost: Float, stopAfter: String, terminateAfter: String }
+  minCudaVersion: String, containerRegistryAuthId: String, deployCost: Float, stopAfter: String,
+  terminateAfter: String }
 input deployCpuPodInput { name: String, imageName: String, cloudType: CloudTypeEnum, startSsh: Boolean,
   instanceId: String, dataCenterId: String, dockerArgs: String, countryCode: String, containerDiskInGb: Int,
   ports: String, volumeMountPath: String, env: [EnvironmentVariableInput], templateId: String,

@@ -30,6 +30,8 @@ def handle(site: PodSite, request: Request) -> Reply:
         return problem(401, "missing bearer token")
     parts = [unquote(part) for part in request.path.split("/")[2:]]
     match (request.method, parts):
+        case ("GET", ["account", "ssh-keys"]):
+            return Reply.of({"keys": []})
         case ("GET", ["pods"]):
             return _list(site, request)
         case ("POST", ["pods"]):
