@@ -7,11 +7,13 @@ tests make their own beside it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -111,7 +113,11 @@ class Server(Databases):
         """Start it, and wait until it answers."""
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self.binaries / "postgres", "-D", self.data], stdout=log, stderr=log, **_servant()
+                [self.binaries / "postgres", "-D", self.data],
+                stdout=log,
+                stderr=log,
+                preexec_fn=_end_with_us,  # noqa: PLW1509 - it calls the system alone
+                **_servant(),
             )
         for _ in range(600):
             try:
@@ -150,6 +156,13 @@ class Server(Databases):
 
 
 _SERVANT = ("nobody", "nogroup")
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+def _end_with_us() -> None:
+    """The server ends when the tests are killed, where the system (Linux) can see to it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGQUIT)
 
 
 def _servant() -> dict[str, Any]:

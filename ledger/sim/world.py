@@ -85,8 +85,6 @@ class World:
         """When the next thing happens by itself."""
         return self._agenda[0][0] if self._agenda else None
 
-    # What the calls do.
-
     def asked(self, cloud: str, spec: CreateSpec) -> None:
         """A create call reached the cloud, whatever came of it: its marker is one that the log knows."""
         self._asked[cloud, spec.name] = spec.marker

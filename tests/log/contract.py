@@ -97,6 +97,25 @@ class LogContract:
         assert log.state(RUN).version == 4
         assert log.append(RUN, 4, [observed(31)])[0].version == 5
 
+    def test_what_is_asked_again_is_what_stands_now(self, log: Log, url: str) -> None:
+        write(log, START)
+        count = "SELECT COUNT(*) FROM events WHERE stream = :stream"
+        before, held = log.head(), log.run(RUN)
+        assert (held.version, log.asked(count, {"stream": RUN}), log.active_streams()) == (3, [(3,)], [RUN])
+        with self.another(url) as other:
+            write(other, [observed(30), (OTHER, opened(25, 1418))])
+            with log.at_once():
+                assert log.head() > before
+                assert (log.run(RUN).version, log.active_streams()) == (4, [RUN, OTHER])
+                write(other, [observed(31)])
+                with log.at_once():
+                    assert log.run(RUN).version == 4  # asked once
+            assert log.asked(count, {"stream": RUN}) == [(5,)]
+        assert (log.run(RUN).version, log.run(OTHER).version) == (5, 1)
+        assert log.append(RUN, 5, [observed(32)])[0].version == 6
+        assert (log.asked(count, {"stream": RUN}), log.run(RUN).version) == ([(6,)], 6)
+        assert held.version == 3  # what was given out is not changed
+
     def test_all_or_nothing(self, log: Log) -> None:
         write(log, START)
         with pytest.raises(EventError):

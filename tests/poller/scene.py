@@ -28,7 +28,7 @@ from ledger.source import Source
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
 TOML = """
-database = "sqlite:///ledger.db"
+database = "{database}"
 sidecars = "handles"
 {top}
 [policy]
@@ -69,6 +69,7 @@ class Scene:
     capsys: pytest.CaptureFixture[str] | None = None
     sleep: Callable[[float], None] = lambda _seconds: None
     env: dict[str, str] = field(default_factory=dict)
+    database: str = ""
 
     def __call__(self, *args: object) -> Result:
         return self._in_process(lambda call: run([str(arg) for arg in args], call))
@@ -112,7 +113,7 @@ class Scene:
 
     def log(self) -> Log:
         """The log; the caller closes its connection."""
-        return open_log(str(self.folder / "ledger.db"), self.source)
+        return open_log(self.database, self.source)
 
     def types(self, stream: str) -> list[str]:
         log = self.log()
@@ -147,14 +148,20 @@ def scene(
     policy: Sequence[str] = (),
     top: str = "",
     capsys: pytest.CaptureFixture[str] | None = None,
+    database: str | None = None,
 ) -> Iterator[Scene]:
-    """A new ledger and the world of these sections of a scenario. `policy` and `top` are lines of its ledger.toml."""
+    """A new ledger and the world of these sections of a scenario. `policy` and `top` are lines of its ledger.toml.
+
+    `database`: the URL of an empty one, where it is not to be a file in the folder.
+    """
     (folder / "handles").mkdir(parents=True)
-    (folder / "ledger.toml").write_text(TOML.format(top=top, policy="\n".join(policy)), encoding="utf-8")
+    url = database or f"sqlite:///{folder / 'ledger.db'}"
+    text = TOML.format(database=url, top=top, policy="\n".join(policy))
+    (folder / "ledger.toml").write_text(text, encoding="utf-8")
     scenario = loads(f"scenario: s\nexpect: {{}}\n{world}".encode(), "s.yaml")
     with hosted(scenario) as host:
         source = open_source({SIMULATED: host.address})
-        made = create_log(str(folder / "ledger.db"), source, Policy(), "test")
+        made = create_log(url, source, Policy(), "test")
         host.world.ledger_id = made.ledger_id()
         made.connection.close()
-        yield Scene(folder, host, source, capsys)
+        yield Scene(folder, host, source, capsys, database=url)

@@ -28,6 +28,7 @@ from tests.projections.support import POD, SAMPLES, VM, Story, new_log, stories
 from tests.strict_reader import read
 
 NAME = "issue-1417-handle.json"
+DISK, SIDECAR = "ledger.projections.disk", "ledger.projections.sidecar"
 
 
 class Killed(BaseException):
@@ -106,6 +107,52 @@ def test_a_file_is_written_once_and_again_only_when_it_changes(log: Log, folder:
     assert [w.action for w in folder.project(log)] == ["written"]
     assert json.loads(path.read_text())["extra"]["last_phase"] == "staging"
     quiet(folder, log)
+
+
+def test_where_nothing_is_new_nothing_is_made_again(
+    log: Log, folder: SidecarFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = queued(log)
+    folder.project(log)
+    folder.project(log)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("made again")
+
+    with monkeypatch.context() as patch:
+        for what in (
+            f"{SIDECAR}.render",
+            f"{SIDECAR}.content",
+            f"{SIDECAR}.advance",
+            f"{DISK}.loads",
+            f"{DISK}.locked",
+        ):
+            patch.setattr(what, refuse)
+        assert folder.project(log) == []
+        assert folder.check(log) == []
+        assert [row.wanted == row.found for row in folder.rows(log)] == [True]
+        moved(story)
+        with pytest.raises(AssertionError, match="made again"):
+            folder.project(log)
+
+
+def test_an_edit_that_keeps_size_and_time_is_seen(log: Log, folder: SidecarFolder) -> None:
+    queued(log)
+    folder.project(log)
+    folder.project(log)
+    path = folder.path / NAME
+    right, status = path.read_bytes(), path.stat()
+    with path.open("r+b") as file:
+        file.write(right.replace(b'"pending"', b'"PENDING"'))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert path.stat().st_size == status.st_size
+    assert path.read_bytes() != right
+    assert [row.wanted == row.found for row in folder.rows(log)] == [False]
+    assert [d.kind for d in folder.check(log)] == ["edited"]
+    assert [w.action for w in folder.project(log)] == ["set right"]
+    assert [d.kind for d in folder.check(log)] == []
+    path.write_bytes(b"{")
+    assert [d.kind for d in folder.check(log)] == ["broken"]
 
 
 def test_only_the_streams_that_were_named(log: Log, folder: SidecarFolder) -> None:
@@ -437,7 +484,7 @@ def test_a_file_that_cannot_be_read_stops_no_audit_and_is_moved_aside(
         raise OSError(errno.EACCES, "Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", refuse)
+        patch.setattr(os, "read", refuse)
         patch.setattr(os, "link", refuse)  # as where the file is another user's
         assert [row.wanted == row.found for row in folder.rows(log)] == [False]
         assert "cannot be read: Permission denied" in folder.check(log)[0].detail

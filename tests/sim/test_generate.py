@@ -10,6 +10,7 @@ import yaml
 from ledger.events import KINDS
 from ledger.sim import schema
 from ledger.sim.generate import document, generate, scenario_of, text_of
+from ledger.sim.scenario import loads
 from ledger.sim.schema import Scenario
 from ledger.sim.search import search
 from ledger.sim.shrink import shrink
@@ -31,7 +32,7 @@ def test_a_scenario_survives_its_file() -> None:
     for index in range(30):
         made = document(5, index)
         assert yaml.safe_load(text_of(made)) == made
-        assert scenario_of(made) == generate(5, index)
+        assert scenario_of(made) == generate(5, index) == loads(text_of(made).encode(), made["scenario"])
 
 
 def _words(scenario: Scenario) -> set[str]:
