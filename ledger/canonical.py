@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -87,11 +85,15 @@ def chain(previous: str, columns: Sequence[Any]) -> str:
 
     The columns are joined as one JSON array, so that no value can pass for two.
     """
+    import hashlib
+
     import orjson
 
     try:
         stored = orjson.dumps((previous, *columns))
     except TypeError:  # a lone surrogate, or a number that no append stores: another's hand
+        import json
+
         text = json.dumps([previous, *columns], ensure_ascii=False, separators=(",", ":"))
         stored = text.encode("utf-8", "surrogatepass")
     return hashlib.sha256(stored).hexdigest()
@@ -99,4 +101,6 @@ def chain(previous: str, columns: Sequence[Any]) -> str:
 
 def digest(text: str) -> str:
     """SHA-256 of a text, hex."""
+    import hashlib
+
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

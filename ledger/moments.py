@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import UTC, datetime
 
 MICROS = 1_000_000
-LEDGER_NAMESPACE = uuid.UUID("6b0a2c0e-5d0e-5c61-9f0f-7a8f3a1d9a11")
+LEDGER_NAMESPACE = "6b0a2c0e-5d0e-5c61-9f0f-7a8f3a1d9a11"
 
 
 def request_id(ledger_id: str, attempt: str, attempt_try: int) -> str:
     """UUIDv5 of ledger, attempt and try: the same create always bears the same request id."""
-    return str(uuid.uuid5(LEDGER_NAMESPACE, f"{ledger_id}/{attempt}/{attempt_try}"))
+    from uuid import UUID, uuid5
+
+    return str(uuid5(UUID(LEDGER_NAMESPACE), f"{ledger_id}/{attempt}/{attempt_try}"))
 
 
 def iso(micros: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -56,6 +55,8 @@ def open_edges(
 
     Raises LedgerError where no cloud can be reached, and as `open_ledger` does.
     """
+    import socket
+
     from ledger.clouds.configured import open_clouds
     from ledger.clouds.host_keys import HostKeys
     from ledger.decide.view import Rent

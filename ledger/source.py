@@ -50,20 +50,17 @@ def uuid7(source: Source) -> str:
     """A UUIDv7 (RFC 9562): 48 bits of milliseconds, then chance."""
     millis = (source.now() // 1000) & ((1 << 48) - 1)
     chance = int.from_bytes(source.random_bytes(10), "big")
-    value = (millis << 80) | (chance & ((1 << 80) - 1))
-    value = (value & ~(0xF << 76)) | (0x7 << 76)
-    value = (value & ~(0x3 << 62)) | (0x2 << 62)
-    return _written(value)
+    return _uuid((millis << 80) | (chance & ((1 << 80) - 1)), 7)
 
 
 def uuid4(source: Source) -> str:
     """A random UUID (version 4) from the source's chance."""
-    value = int.from_bytes(source.random_bytes(16), "big")
-    value = (value & ~(0xF << 76)) | (0x4 << 76)
+    return _uuid(int.from_bytes(source.random_bytes(16), "big"), 4)
+
+
+def _uuid(value: int, version: int) -> str:
+    """Its text. Not by the library, which takes longer to load than most commands have to do."""
+    value = (value & ~(0xF << 76)) | (version << 76)
     value = (value & ~(0x3 << 62)) | (0x2 << 62)
-    return _written(value)
-
-
-def _written(value: int) -> str:
     text = f"{value:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -53,10 +53,12 @@ class Call:
 
     def folder(self) -> SidecarFolder | None:
         """The folder of sidecars, if one is configured."""
+        settings = self.settings()
+        if settings.sidecars is None:
+            return None
         from ledger.projections.files import SidecarFolder
 
-        settings = self.settings()
-        return SidecarFolder(settings.sidecars, login=settings.login()) if settings.sidecars is not None else None
+        return SidecarFolder(settings.sidecars, login=settings.login())
 
     @contextmanager
     def reading(self) -> Iterator[Log]:

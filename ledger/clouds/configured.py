@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ledger.clouds.host_keys import HostKeys
-from ledger.clouds.port import Cloud
 from ledger.errors import LedgerError
 from ledger.policy import RUNPOD
 from ledger.source import Source, SystemSource
 
 if TYPE_CHECKING:
+    from ledger.clouds.host_keys import HostKeys
+    from ledger.clouds.port import Cloud
     from ledger.settings import Settings
 
 SIMULATED = "LEDGER_SIM"
@@ -76,6 +76,7 @@ def open_cloud(
     env: Mapping[str, str] = os.environ,
 ) -> Cloud:
     """One real cloud, and SSH to its machines. Nothing is sent yet. Raises LedgerError (a missing key)."""
+    from ledger.clouds.host_keys import HostKeys
     from ledger.clouds.shell import Shell
 
     kept = keys if keys is not None else HostKeys()

@@ -41,6 +41,9 @@ class SqliteConnection:
     optimistic = False
     settled = "1 = 1"  # one writer at a time: positions become visible in their order
     _seen: Sequence[tuple[Any, ...]] = ()
+    # SQLite's own count of what other connections wrote, and the last event that stood then: position, recorded_at.
+    _version: Sequence[tuple[Any, ...]] = ()
+    _last: tuple[int, int] | None = None
 
     def __init__(self, path: str | Path, *, reads: bool = False) -> None:
         """`reads`: for reading alone, which is done even where nothing can be written."""
@@ -90,6 +93,7 @@ class SqliteConnection:
         except BaseException:
             if self.raw.in_transaction:
                 self.raw.execute("ROLLBACK")
+            self._last = None
             raise
 
     def _take_turn(self) -> None:
@@ -111,11 +115,16 @@ class SqliteConnection:
         finally:
             self.execute(_PATIENT)
 
-    def take(self, n: int, now: int | None) -> tuple[int, int]:  # noqa: ARG002 - whatever is next, from there on
-        check_version(self.where, self.schema_version())
-        last = self.query("SELECT position, recorded_at FROM events ORDER BY position DESC LIMIT 1")
-        position, recorded_at = last[0] if last else (0, 0)
-        return position + 1, max(recorded_at, time.time_ns() // 1000 if now is None else now)
+    def take(self, n: int, now: int | None) -> tuple[int, int]:
+        version = self.query("PRAGMA data_version")
+        if self._last is None or version != self._version:  # another connection wrote, or this one does so first
+            check_version(self.where, self.schema_version())
+            last = self.query("SELECT position, recorded_at FROM events ORDER BY position DESC LIMIT 1")
+            self._last, self._version = last[0] if last else (0, 0), version
+        position, recorded_at = self._last
+        recorded_at = max(recorded_at, time.time_ns() // 1000 if now is None else now)
+        self._last = (position + n, recorded_at)
+        return position + 1, recorded_at
 
     @contextmanager
     def read(self) -> Iterator[None]:

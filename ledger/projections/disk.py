@@ -7,7 +7,6 @@ import dataclasses
 import errno
 import hashlib
 import os
-import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -109,7 +108,7 @@ def replace(path: Path, text: str, before_rename: Callable[[], None]) -> None:
 
     A reader sees the old file or the new one. Raises StorageError; the old file then stands as it was.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         # Created with the caller's umask: other users' readers must be able to read it.
         with open(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666), "wb") as file:  # noqa: PTH123

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ledger import canonical, secrets
+from ledger import canonical
 from ledger.errors import EventError, StorageError
 from ledger.events import Draft
 from ledger.projections import disk, handle_file, ssh_file
@@ -239,6 +239,8 @@ class SidecarFolder:
         aside = disk.keep_aside(path, "edited") if len(kept) < len(added) else None
         lost = {f"extra.{key}": "(a value that the log cannot carry)" for key in added if key not in kept}
         stated = {k: v if _keepable(k, v) else "(a value that the log cannot carry)" for k, v in changed.items()}
+        from ledger import secrets
+
         payload = {"added": secrets.redact_all(kept), "changed": secrets.redact_all({**stated, **lost})}
 
         def draft(state: State) -> list[Draft]:

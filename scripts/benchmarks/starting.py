@@ -32,11 +32,11 @@ def dstack(folder: Path) -> str | None:
 
 
 def _ledger(setting: Setting) -> Path:
-    """A folder with a ledger.toml and a small log."""
+    """A folder with a ledger.toml, a small log, and the handle files of its runs."""
     folder = setting.folder / "small"
-    folder.mkdir()
+    (folder / "handles").mkdir(parents=True)
     made = setting.log(2000, 20)
-    (folder / "ledger.toml").write_text(f'database = "{made.path}"\n')
+    (folder / "ledger.toml").write_text(f'database = "{made.path}"\nsidecars = "handles"\n')
     return folder
 
 
@@ -45,6 +45,7 @@ def start(setting: Setting, result: Result) -> None:
     folder = _ledger(setting)
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), "PYTHONDONTWRITEBYTECODE": ""}
     python = sys.executable
+    command([python, "-m", "ledger", "project"], environment, folder)()
     names = ("audit", "status", "log", "show 300")
     contenders: dict[str, Block] = {FLOOR: command([python, "-c", "pass"], environment, folder)}
     for name in names:
