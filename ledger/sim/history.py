@@ -31,6 +31,7 @@ class History:
 
     `faults_end` is when the last fault that was served is over. `deletes` are (when, port id). `sights` are the
     lists of processes that lived to record them. `files` are (when, file, what is wrong) at the ends of ticks.
+    `named` are (when, file, port id, state) of the sidecars that at the end of a tick named a machine that was gone.
     `counts` says how often each fault, death and pause occurred. `lies` are (when, cloud, call) of the answers that
     were healthy and untrue: a describe that finds nothing, a list that lacks what is there.
     """
@@ -39,6 +40,7 @@ class History:
     deletes: list[tuple[int, str]] = field(default_factory=list)
     sights: list[Sight] = field(default_factory=list)
     files: list[tuple[int, str, str]] = field(default_factory=list)
+    named: list[tuple[int, str, str, str]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     lies: list[tuple[int, str, str]] = field(default_factory=list)
     _unrecorded: dict[str, list[Sight]] = field(default_factory=dict)

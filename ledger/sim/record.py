@@ -81,6 +81,20 @@ def report(world: World, end: int, stale: float) -> dict[str, Any]:
     }
 
 
+def named_by(sidecar: Any, world: World) -> tuple[str, str] | None:
+    """The port id of the machine that a sidecar names, and the state that the ledger gives it there."""
+    key = key_of_sidecar(sidecar, world.scenario.zones[0]) if isinstance(sidecar, dict) else None
+    block = sidecar["extra"].get("ledger") if key is not None else None
+    return (key, str(block.get("state"))) if key is not None and isinstance(block, dict) else None
+
+
+def naming_the_gone(world: World, sidecars: dict[str, Any]) -> list[tuple[int, str, str, str]]:
+    """(now, file, port id, state) of the `sidecars` (file name to content) that name a machine that is gone."""
+    named = [(file, named_by(sidecar, world)) for file, sidecar in sidecars.items()]
+    known = [(file, it, world.known(it[0])) for file, it in named if it is not None]
+    return [(world.now, file, *it) for file, it, machine in known if machine is None or machine.state.gone]
+
+
 class StaleClock:
     """How long sidecars went on naming machines that were gone, looked at whenever `look` is called."""
 

@@ -361,6 +361,7 @@ class _Stage(Generic[E]):
             if not self._under_way():
                 wrong = self.ledger.wrong_files()
                 self.history.files += [(self.schedule.now, file, what) for file, what in wrong.items()]
+                self.history.named += record.naming_the_gone(self.world, self._handles())
         self._ended = self._died = False
 
     # Files.

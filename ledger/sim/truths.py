@@ -12,12 +12,12 @@ from typing import Any
 
 from ledger.events import is_run, parse_marker
 from ledger.moments import MICROS
-from ledger.sim import laws
+from ledger.sim import laws, naming
 from ledger.sim import machine as read
 from ledger.sim.evidence import Event, Evidence, Proof, Violation, same_events
 from ledger.sim.machine import Machine
 from ledger.sim.record import run_of
-from ledger.sim.world import STOPPING, key_of_sidecar, stream_of
+from ledger.sim.world import STOPPING, stream_of
 
 __all__ = ["Book", "Evidence", "Proof", "Violation", "same_events", "violations"]
 
@@ -62,6 +62,9 @@ class Book:
         self.cancelled: dict[str, int] = {}
         self.handles: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
         self.brake = NEVER  # when the log learned of a marker that it does not know
+        self.asked: dict[str, int] = defaultdict(int)  # port id → how often its delete was asked for
+        self.said_to_live: set[str] = set()  # port ids
+        self.replied: set[str] = set()  # port ids of the machines that the reply to their create named
         self.streams: set[str] = set()
         for event in evidence.events:
             self._note(event)
@@ -85,6 +88,8 @@ class Book:
                 self.imported[machine] = stream
                 self.handles[stream].append((when, machine))
             case "Provisioned":
+                if payload["matched_by"] == "reply":
+                    self.replied.add(machine)
                 if payload["matched_by"] == "import":
                     self.imported[machine] = stream
                 if not self.handles[stream] or self.handles[stream][-1][1] is None:
@@ -93,6 +98,10 @@ class Book:
                 self.handles[stream].append((when, payload["to"]))
             case "RunClosed":
                 self.closed[stream] = when
+            case "TeardownRequested":
+                self.asked[machine] += 1
+            case "LaunchConfirmed":
+                self.said_to_live.add(machine)
             case "CancelRequested":
                 self.cancelled.setdefault(stream, when)
             case "OrphanObserved" if payload.get("marker"):
@@ -134,6 +143,8 @@ class Book:
 
     def clone(self, machine: Machine) -> bool:
         """Whether it bears a marker of ours and cannot have been made by its intent."""
+        if machine.key in self.replied:
+            return False  # whatever clock its intent was written by
         marker = parse_marker(machine.marker)
         intent = self.intents.get((marker.attempt, marker.attempt_try)) if marker else None
         if intent is None:
@@ -156,9 +167,10 @@ class Book:
 
     # 1
 
-    def _bound(self, *seconds: float) -> int:
-        """A bound of the policy, never less than what one delete that waits for its next call needs."""
-        return max(round(sum(seconds) * MICROS), BACKOFF + self.tick + 2 * STOPPING)
+    def _bound(self, machine: Machine, *seconds: float) -> int:
+        """A bound of the policy; where a delete of it had to be asked for again, never less than its wait for that."""
+        bound = round(sum(seconds) * MICROS)
+        return bound if self.asked[machine.key] < 2 else max(bound, BACKOFF + self.tick + 2 * STOPPING)
 
     def launched_or_gone(self) -> Iterator[Violation]:
         """Truth 1: a machine of ours has had a live workload within its bound, or is gone; once it ended, it goes."""
@@ -172,14 +184,14 @@ class Book:
             died = state.died_at
             if died is not None and self._told(machine):
                 since = max(died, self.faults_end)
-                until = since + self._bound(policy.done_grace_seconds, policy.teardown_confirm_seconds)
+                until = since + self._bound(machine, policy.done_grace_seconds, policy.teardown_confirm_seconds)
                 if self._billed(machine, since, until):
                     yield self._violation(1, "billed after its workload had ended", machine, since, until)
             for what, ends in (("its run was closed", self.closed), ("its run was cancelled", self.cancelled)):
                 if run in ends:
                     began = [since for since, _ in machine.billed(self.end)]
                     since = max(ends[run], self.faults_end, taken_over, *began)
-                    until = since + self._bound(policy.teardown_confirm_seconds)
+                    until = since + self._bound(machine, policy.teardown_confirm_seconds)
                     if self._billed(machine, since, until):
                         yield self._violation(1, f"billed after {what}", machine, since, until)
 
@@ -190,17 +202,29 @@ class Book:
             if since >= self.end:
                 continue
             bound = round(policy.launch_confirm_seconds * MICROS)
-            if self._gpus(machine, since + bound) is None:
+            if self.gpus(machine, since + bound) is None:
                 bound *= 2
-            if machine.key in self.imported:
-                bound += round(policy.done_grace_seconds * MICROS)  # its file may say that it was launched
-            until = since + max(bound + round(policy.teardown_confirm_seconds * MICROS), self._bound())
+            if machine.key in self.imported and machine.key in self.said_to_live:
+                bound += round(policy.done_grace_seconds * MICROS)  # its file says that it was launched
+            until = since + self._bound(machine, bound / MICROS, policy.teardown_confirm_seconds)
             lived = machine.first_live is not None and machine.first_live <= until
-            busy = bool(self._gpus(machine, since + bound))  # something computes: held, and reported
-            if not lived and not busy and self._billed(machine, since, until):
+            busy = bool(self.gpus(machine, since + bound))  # something computes: held, and reported
+            if (
+                not lived
+                and not busy
+                and not self._contradicted(machine, until)
+                and self._billed(machine, since, until)
+            ):
                 yield self._violation(1, "billed without ever a live workload", machine, begin, until)
 
-    def _gpus(self, machine: Machine, when: int) -> int | None:
+    def _contradicted(self, machine: Machine, until: int) -> bool:
+        """Whether its guest told of a workload that a row had killed before it began: the guest's word confirms."""
+        if machine.cloud != "gcp":
+            return False
+        told = [state for at, state in zip(machine.times, machine.states, strict=True) if at <= until]
+        return any(state.phase == "workload" and state.fixed.get("pid") == "dead" for state in told)
+
+    def gpus(self, machine: Machine, when: int) -> int | None:
         """The GPU use that could be read then; None: it could not."""
         state = machine.as_of(min(when, self.end))
         if state is None:
@@ -231,7 +255,7 @@ class Book:
                 continue
             last_change = machine.times[-1]
             named = self.handles[run][-1] if self.handles[run] else (0, None)
-            if named[1] in (None, machine.key) or self._gpus(machine, self.end) != 0:
+            if named[1] in (None, machine.key) or self.gpus(machine, self.end) != 0:
                 continue
             if read.alive(machine, machine.state):
                 continue
@@ -239,7 +263,7 @@ class Book:
             first = min((s.when for s in self._shows(machine, since)), default=None)
             if first is None:
                 continue
-            until = first + self._bound(policy.idle_grace_seconds, policy.teardown_confirm_seconds)
+            until = first + self._bound(machine, policy.idle_grace_seconds, policy.teardown_confirm_seconds)
             if self._billed(machine, first, until):
                 yield self._violation(1, "an idle orphan is left", machine, first, until)
 
@@ -273,18 +297,7 @@ class Book:
         """Truth 3: the active sidecars are as the log has them, and name no machine that is known to be gone."""
         for when, file, what in self.e.history.files:
             yield Violation(3, f"a sidecar is {what}", file, when / MICROS, when / MICROS)
-        zone = self.e.scenario.zones[0]
-        for file, content in self.e.handles.items():
-            key = key_of_sidecar(content, zone) if isinstance(content, dict) else None
-            state = content["extra"].get("ledger", {}).get("state") if key else None
-            if key is None or state in (None, "failing_over", "closing"):
-                continue
-            for event in reversed(self.e.events):
-                if event["machine"] == key and event["type"] in ("TornDown", "MachineObserved", "Provisioned"):
-                    if event["type"] == "TornDown":
-                        since = (event["occurred_at"] - self.world.start) / MICROS
-                        yield Violation(3, "a sidecar names a machine that is gone", file, since, self.end / MICROS)
-                    break
+        yield from naming.wrongly_named(self.e, self.faults_end, self.gpus, braked=self.brake < NEVER)
 
     # 4
 

@@ -97,6 +97,24 @@ def _named_after_it_was_gone(evidence: Evidence) -> Evidence:
     return replace(evidence, handles={"issue-1-handle.json": file})
 
 
+def _named_for_a_tick(evidence: Evidence) -> Evidence:
+    """The sidecar was right at the end, and not at the end of a tick."""
+    torn = next(event for event in evidence.events if event["type"] == "TornDown")
+    when = torn["recorded_at"] - evidence.world.start
+    evidence.history.named.append((when, f"{torn['stream']}-handle.json", torn["machine"], "running"))
+    return evidence
+
+
+def _failing_over(evidence: Evidence, seconds: int) -> Evidence:
+    """A failover that went on for so long after its newest step, the old machine being known to be gone."""
+    events = list(evidence.events)
+    torn = next(event for event in events if event["type"] == "TornDown")
+    decided = {**torn, "type": "FailoverDecided", "payload": {"reason": "taken"}}
+    when = torn["recorded_at"] - evidence.world.start + seconds * MICROS
+    evidence.history.named.append((when, f"{torn['stream']}-handle.json", torn["machine"], "failing_over"))
+    return replace(evidence, events=[*events, decided])
+
+
 CASES: list[tuple[int, str, Callable[[Evidence], Evidence]]] = [
     (1, "billed without ever a live workload", _silent_pod),
     (1, "billed after its workload had ended", _never_ended),
@@ -104,6 +122,8 @@ CASES: list[tuple[int, str, Callable[[Evidence], Evidence]]] = [
     (2, "two machines of one run billed", _silent_pod),
     (3, "a sidecar is edited", lambda e: _history(e, lambda h: h.files.append((60 * MICROS, "f", "edited")))),
     (3, "a sidecar names a machine that is gone", _named_after_it_was_gone),
+    (3, "a sidecar names a machine that is gone", _named_for_a_tick),
+    (3, "a sidecar names a machine that is gone", lambda e: _failing_over(e, 1200)),
     (4, "a foreign machine was deleted", lambda e: _history(e, lambda h: h.deletes.append((MICROS, "runpod:se1")))),
     (4, "a foreign machine was deleted", lambda e: _history(e, lambda h: h.deletes.append((MICROS, "runpod:theirs")))),
     (4, "a foreign machine was deleted", lambda e: _history(e, lambda h: h.deletes.append((MICROS, "runpod:old1")))),
@@ -137,6 +157,11 @@ def test_a_doctored_record_is_found(truth: int, what: str, doctor: Callable[[Evi
     assert (truth, what) in found(doctor(evidence))
 
 
+def test_a_failover_within_its_bound_may_name_what_is_gone() -> None:
+    evidence, _ = honest()
+    assert not {key for key in found(_failing_over(evidence, 1199)) if key[0] == 3}
+
+
 def test_a_second_run_that_differs_is_found() -> None:
     _, outcome = honest()
     events = outcome.facts.events
@@ -159,3 +184,38 @@ def test_a_violation_names_the_truth_the_machine_and_the_times() -> None:
     assert str(one).startswith("truth 1: billed without ever a live workload: runpod/pod-1")
     assert one.to_json()["key"] == "truth 1"
     assert one.key == Violation(1, one.what).key
+
+
+GUEST = """poll: {every: 90, until: 3000}
+policy: {teardown_confirm_seconds: 240}
+dispatches:
+  - {at: 30, issue: 1, backend: gcp, provisioning_model: FLEX_START, gpu_type: H100, gpus: 8, workload_cmd: x}
+world:
+  - {at: 181, cloud: gcp, name: eps-issue-1, pid: dead}
+  - {at: 300, cloud: gcp, name: eps-issue-1, becomes: RUNNING, phase: PHASE}
+"""
+
+
+def test_a_guest_that_tells_of_a_workload_confirms_it_whatever_a_row_says_of_its_process() -> None:
+    outcome = rehearse(scenario(GUEST.replace("PHASE", "workload")), 0, TheProgram())
+    assert any(event["type"] == "LaunchConfirmed" for event in outcome.facts.events)
+    assert outcome.world.machines[-1].first_live is None
+    assert outcome.truths == ()
+    silent = rehearse(scenario(GUEST.replace("PHASE", "startup")), 0, TheProgram())
+    assert any(event["type"] == "LaunchFailed" for event in silent.facts.events)
+
+
+def test_a_machine_that_its_create_named_is_ours_by_whatever_clock_it_was_asked_for() -> None:
+    told = scenario(
+        """poll: {every: 60, until: 900, pollers: 2}
+policy: {queue_wait_seconds: 600}
+dispatches:
+  - {at: 30, issue: 1, backend: gcp, provisioning_model: FLEX_START, gpu_type: H200, gpus: 2, workload_cmd: x}
+cancels: [{at: 360, issue: 1}]
+calls: [{cloud: gcp, call: list, from: 1, to: 401, answer: error}]
+clocks: [{at: 0, poller: 2, by: 400}]
+"""
+    )
+    outcome = rehearse(told, 76, TheProgram())
+    assert outcome.world.deleted == {"gcp/eps-issue-1": 1, "runpod/pod-1": 1}
+    assert outcome.truths == ()
