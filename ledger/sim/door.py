@@ -65,6 +65,7 @@ class SimCloud:
         self._rules = rules
         self._schedule = schedule
         self._process = process
+        self._source = source
         self._caller = Caller(rules, schedule, process, source)
 
     def create(self, spec: CreateSpec, *, send_before: float, timeout: float) -> Accepted | Refused | Unresolved:
@@ -117,6 +118,7 @@ class SimCloud:
         if isinstance(listing, Unknown):
             return listing
         answer = listing()
+        self._rules.history.dated(self._process.name, self._source.now() - (self._world.start + self._schedule.now))
         if answer.account == self.account:
             shown = frozenset(seen.machine for seen in answer.machines)
             sight = Sight(self._schedule.now, self.backend, answer.complete, rule.answer == "stale", shown)
@@ -130,6 +132,8 @@ class SimCloud:
             return UNSENT
         rule = ruling.rule
         found = delete(self._world, self._rules, self.backend, machine, rule)
+        tolerance = round(self._world.scenario.policy.max_clock_skew_seconds * MICROS)
+        self._rules.history.sent_delete(self._process.name, self._schedule.now, machine, tolerance)
         if not self._leave(ruling, timeout):
             return Unresolved("timeout", "no answer within the time-out")
         match rule.answer:

@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from ledger.sim import schema
-from ledger.sim.mishaps import LADDERS, Mishaps, Row
+from ledger.sim.mishaps import LADDERS, Row
 from ledger.sim.nodes import node_of
+from ledger.sim.rarities import Rarities
 from ledger.sim.scenario import of_node
 from ledger.sim.schema import Scenario
 
@@ -113,7 +114,7 @@ def _flow(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...").strip()
 
 
-class _Maker(Mishaps):
+class _Maker(Rarities):
     """Draws one document. What is drawn depends on the chance alone, in one fixed order."""
 
     def made(self) -> Document:
@@ -133,6 +134,7 @@ class _Maker(Mishaps):
             poll["off"] = [[begin, begin + asleep]]
             poll["until"] = max(poll["until"], begin + asleep + QUIET)
         self._clocks()
+        poll["until"] = max(poll["until"], self.rarely() + QUIET)
         made: Document = {"scenario": self.name, "policy": self.policy, "poll": poll, "zones": self.zones}
         order = ("dispatches", "cancels", "finalizes", "sidecars", "machines", "calls", "world", "workloads")
         for section in (*order, "crashes", "pauses", "clocks"):

@@ -32,6 +32,8 @@ class History:
     `faults_end` is when the last fault that was served is over. `deletes` are (when, port id). `sights` are the
     lists of processes that lived to record them. `files` are (when, file, what is wrong) at the ends of ticks.
     `named` are (when, file, port id, state) of the sidecars that at the end of a tick named a machine that was gone.
+    `misdated` are (when, port id) of the deletes that a process sent though its clock was off by more than the policy
+    allows when a list told it the time.
     `counts` says how often each fault, death and pause occurred. `lies` are (when, cloud, call) of the answers that
     were healthy and untrue: a describe that finds nothing, a list that lacks what is there.
     """
@@ -41,9 +43,11 @@ class History:
     sights: list[Sight] = field(default_factory=list)
     files: list[tuple[int, str, str]] = field(default_factory=list)
     named: list[tuple[int, str, str, str]] = field(default_factory=list)
+    misdated: list[tuple[int, str]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     lies: list[tuple[int, str, str]] = field(default_factory=list)
     _unrecorded: dict[str, list[Sight]] = field(default_factory=dict)
+    _off: dict[str, int] = field(default_factory=dict)  # process → its clock less the time that a list told it
 
     def fault(self, over_at: int, what: str) -> None:
         """A fault was served that is over at that moment."""
@@ -70,8 +74,18 @@ class History:
         """A list answered a process, which has yet to record it."""
         self._unrecorded.setdefault(process, []).append(sight)
 
+    def dated(self, process: str, off: int) -> None:
+        """A list told a process the time, by which its clock is so much ahead."""
+        self._off[process] = max(off, self._off.get(process, off), key=abs)
+
+    def sent_delete(self, process: str, when: int, machine: str, tolerance: int) -> None:
+        """A delete was sent; `tolerance` is how far its clock may be off."""
+        if abs(self._off.get(process, 0)) > tolerance:
+            self.misdated.append((when, machine))
+
     def ended(self, process: str, *, well: bool) -> None:
         """A tick or command of that process came to its end; what a dead one had read is lost."""
+        self._off.pop(process, None)
         read = self._unrecorded.pop(process, [])
         if well:
             self.sights += read

@@ -6,10 +6,12 @@ moments of both is held where no poller's clock jumps. An answer that was health
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from ledger.events import parse_marker
 from ledger.moments import MICROS
+from ledger.policy import Policy
 from ledger.sim import machine as read
 from ledger.sim.evidence import Event, Evidence, Violation
 from ledger.sim.machine import Machine
@@ -21,7 +23,7 @@ SURE = frozenset({"capacity", "quota", "unauthorized", "invalid"})
 def broken(evidence: Evidence) -> tuple[Violation, ...]:
     """Every law that does not hold."""
     record = _Record(evidence)
-    laws = [record.deletes_asked, record.creates_asked, record.refused_is_refused, record.taken_over]
+    laws = [record.deletes_asked, record.creates_asked, record.refused_is_refused, record.taken_over, record.dated]
     if not evidence.scenario.clocks:
         laws += [
             record.in_time,
@@ -31,6 +33,7 @@ def broken(evidence: Evidence) -> tuple[Violation, ...]:
             record.bound_kept,
             record.dead_is_dead,
             record.queue_left,
+            record.few_at_once,
         ]
     return tuple(found for law in laws for found in law())
 
@@ -56,6 +59,7 @@ class _Record:
                     self.teardowns.setdefault(event["machine"], []).append(event)
                 case "OrphanObserved" if event["payload"].get("marker"):
                     self.braked = True  # nothing is ended until a person has looked
+        self.braked |= evidence.scenario.policy.max_teardowns_per_tick < Policy().max_teardowns_per_tick
         self.made: dict[Key, list[Machine]] = {}
         for machine in evidence.world.machines:
             key = _borne(machine.marker) if machine.by_call else None
@@ -104,6 +108,23 @@ class _Record:
             yield _violation(f"a {call} was sent before its intent", who, when)
         elif before and all(when > intent["payload"]["call_before"] - self.start for intent in before):
             yield _violation(f"a {call} was sent past its call_before", who, when)
+
+    def dated(self) -> Iterator[Violation]:
+        """Whose clock is off, and was told so by a list, ends nothing."""
+        for when, machine in self.e.history.misdated:
+            yield _violation("a delete was sent by a clock that is off", machine, when)
+
+    def few_at_once(self) -> Iterator[Violation]:
+        """No tick asks for more ends than the policy allows. Judged where a tick takes no time."""
+        scenario = self.e.scenario
+        if scenario.pauses or any(rule.takes for rule in scenario.calls):
+            return
+        asked: Counter[tuple[str, int]] = Counter()
+        for machine, events in self.teardowns.items():
+            for event in events:
+                asked[event["payload"]["holder"], self._when(event)] += 1
+                if asked[event["payload"]["holder"], self._when(event)] == self.policy.max_teardowns_per_tick + 1:
+                    yield _violation("a tick asked for more ends than it may", machine, self._when(event))
 
     # Verdicts.
 

@@ -5,7 +5,7 @@ Moments are integer microseconds after the scenario's start.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 from ledger.moments import MICROS
@@ -38,7 +38,7 @@ def wrongly_named(evidence: Evidence, faults_end: int, gpus: Gpus, *, braked: bo
     for when, file, key, state in [*evidence.history.named, *((end, f, *it) for f, it in at_last if it is not None)]:
         stream = file.removesuffix("-handle.json")
         told = [it for it in gone[stream, key] if it[0] <= when]
-        if not told or not told[-1][1] or state == "closing":
+        if not told or not told[-1][1] or state == "closing" or _undecided(evidence, when):
             continue
         since: int | None = told[-1][0]
         if state == "failing_over":
@@ -46,6 +46,15 @@ def wrongly_named(evidence: Evidence, faults_end: int, gpus: Gpus, *, braked: bo
             since = None if braked or not before else _overdue(evidence, before[-1], faults_end, gpus)
         if since is not None and since <= when:
             yield Violation(3, "a sidecar names a machine that is gone", file, since / MICROS, when / MICROS)
+
+
+def _undecided(evidence: Evidence, when: int) -> bool:
+    """Whether a poller's clock was off by so much that it records what it sees and decides nothing."""
+    off: Counter[int] = Counter()
+    for jump in evidence.scenario.clocks:
+        if jump.at <= when:
+            off[jump.poller] += jump.by
+    return any(abs(by) > evidence.scenario.policy.max_clock_skew_seconds * MICROS for by in off.values())
 
 
 def _overdue(evidence: Evidence, step: tuple[int, str | None], faults_end: int, gpus: Gpus) -> int | None:

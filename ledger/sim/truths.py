@@ -12,6 +12,7 @@ from typing import Any
 
 from ledger.events import is_run, parse_marker
 from ledger.moments import MICROS
+from ledger.policy import Policy
 from ledger.sim import laws, naming
 from ledger.sim import machine as read
 from ledger.sim.evidence import Event, Evidence, Proof, Violation, same_events
@@ -61,7 +62,8 @@ class Book:
         self.closed: dict[str, int] = {}
         self.cancelled: dict[str, int] = {}
         self.handles: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
-        self.brake = NEVER  # when the log learned of a marker that it does not know
+        # When the log learned of a marker that it does not know; a brake that is always on may keep everything.
+        self.brake = 0 if self.policy.max_teardowns_per_tick < Policy().max_teardowns_per_tick else NEVER
         self.asked: dict[str, int] = defaultdict(int)  # port id → how often its delete was asked for
         self.said_to_live: set[str] = set()  # port ids
         self.replied: set[str] = set()  # port ids of the machines that the reply to their create named
@@ -100,7 +102,7 @@ class Book:
                 self.closed[stream] = when
             case "TeardownRequested":
                 self.asked[machine] += 1
-            case "LaunchConfirmed":
+            case "LaunchConfirmed" | "WorkloadEnded":
                 self.said_to_live.add(machine)
             case "CancelRequested":
                 self.cancelled.setdefault(stream, when)
@@ -205,7 +207,9 @@ class Book:
             if self.gpus(machine, since + bound) is None:
                 bound *= 2
             if machine.key in self.imported and machine.key in self.said_to_live:
-                bound += round(policy.done_grace_seconds * MICROS)  # its file says that it was launched
+                bound += round(
+                    policy.done_grace_seconds * MICROS
+                )  # its file says that it was launched, or it ran before
             until = since + self._bound(machine, bound / MICROS, policy.teardown_confirm_seconds)
             lived = machine.first_live is not None and machine.first_live <= until
             busy = bool(self.gpus(machine, since + bound))  # something computes: held, and reported

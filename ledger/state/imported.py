@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ledger.moments import MICROS
+from ledger.policy import GCP_FLEX
 
 DRIVEN_BACKENDS = ("gcp", "runpod")
 _GCP_ATTEMPT = re.compile(r"^att-(\d{8})-(\d{6})")
@@ -112,6 +113,9 @@ def _gcp(file: dict[str, Any], extra: dict[str, Any], job: str | None, default: 
         # The re-run's own describe, written beside the wrong model: the status was read, the model was not.
         status = _text(extra.get("status_at_reconnect"))
     model = _text(extra.get("provisioning_model"))
+    # Which rung is not known until the cloud says the model, which it no longer does of an instance that is gone; but
+    # what was seen to wait was in the queue, and only FLEX_START queues, whatever the file asked for.
+    rung = GCP_FLEX if status == "PENDING" else f"gcp:{model}" if model else None
     return OldHandle(
         backend="gcp",
         machine=f"gcp:{project}/{zone}/{job}" if known else None,
@@ -119,7 +123,7 @@ def _gcp(file: dict[str, Any], extra: dict[str, Any], job: str | None, default: 
         name=str(file.get("pod_name") or ""),
         zone=zone,
         model=model,
-        rung=f"gcp:{model}" if model else None,  # which rung is not known, until the cloud says the model
+        rung=rung,
         started_at=_micros(launched_ts) or _stamp(_GCP_ATTEMPT, extra.get("attempt_id")),
         status=status,
         status_at=at,
