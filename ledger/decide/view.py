@@ -65,12 +65,15 @@ class View:
         return machine in self.seen or self.complete(backend, account) is not None
 
     def absent(self, machine: str, backend: str, account: str) -> bool:
-        """Whether it is gone: a describe of its id says so, and the complete list of its account lacks it."""
+        """Whether it is gone: a describe of its id says so, and the complete list of its account lacks it.
+
+        Where it is not known whose it is, both are of one account all the same.
+        """
         answer = self.described.get(machine)
         listing = self.complete(backend, account)
         if listing is None or not isinstance(answer, Absent) or machine in self.seen:
             return False
-        if account not in ("", answer.account):
+        if listing.account != answer.account or account not in ("", answer.account):
             return False
         return all(seen.machine != machine for seen in listing.machines)
 

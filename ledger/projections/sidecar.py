@@ -15,7 +15,8 @@ from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from ledger.canonical import digest
-from ledger.decide.ends import is_lost
+from ledger.decide.ends import end_of
+from ledger.decide.teardown import current
 from ledger.events import Event
 from ledger.moments import MICROS
 from ledger.policy import Policy
@@ -61,8 +62,8 @@ def state_word(run: Run) -> str:
     machine = run.handle_machine()
     if not run.driven:
         return "not_driven"
-    # A lost machine is left by the end of its run, which comes once whatever else the run owes is done.
-    if run.closing or (machine is not None and machine.gone_at is not None and not run.failover and is_lost(machine)):
+    # Its end may be decided by what is known, as where its machine was lost, and wait for whatever else the run owes.
+    if run.closing or end_of(run, current(run)) is not None:
         return "closing"
     if run.failover is not None:
         return "failing_over"

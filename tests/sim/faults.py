@@ -69,7 +69,7 @@ FAULTS = (
             ),
             (
                 "decide/view.py",
-                'if account not in ("", answer.account):',
+                'if listing.account != answer.account or account not in ("", answer.account):',
                 'if isinstance(answer, Absent) and account not in ("", answer.account):',
             ),
         ),
