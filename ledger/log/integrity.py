@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,9 +13,9 @@ from ledger import canonical
 from ledger.errors import LedgerError
 from ledger.events import COLUMNS, Event, from_row
 from ledger.log.connection import Connection
-from ledger.log.rows import fold_all
 from ledger.log.store import Log
 from ledger.projections.tables import KEYS, Rows, join, rows_of
+from ledger.state.fold import advance, new_state
 from ledger.state.model import State
 
 _INTEGERS = frozenset({"position", "version", "schema", "occurred_at", "recorded_at"})
@@ -47,7 +47,6 @@ class Finding:
 
 
 _Last = tuple[int, int, str]  # position, version and hash of the newest event of a stream
-Told = tuple[Event, dict[str, Any]]
 _NONE: _Last = (0, 0, "")
 
 
@@ -62,22 +61,12 @@ def verify(log: Log, projections: bool = False, progress: Callable[[int], None] 
             return [*_chain(log, heads, progress), *_heads(log.connection, heads)]
         from ledger.projections.rebuild import uncollected
 
-        findings: list[Finding] = []
+        states: dict[str, State] = {}
         with uncollected():
-            states = fold_all(_sound(_chain(log, heads, progress, told=True), findings))
-            findings += _heads(log.connection, heads)
+            findings = [*_chain(log, heads, progress, states), *_heads(log.connection, heads)]
             if findings or not _as_stored(log.connection, states):
                 findings += _projections(log)
         return findings
-
-
-def _sound(found: Iterable[Finding | Told], findings: list[Finding]) -> Iterator[Told]:
-    """The events with their payloads; what is wrong goes to `findings`."""
-    for one in found:
-        if isinstance(one, Finding):
-            findings.append(one)
-        else:
-            yield one
 
 
 def _as_stored(connection: Connection, states: dict[str, State]) -> bool:
@@ -110,9 +99,12 @@ def head(log: Log) -> str:
 
 
 def _chain(
-    log: Log, heads: dict[str, _Last], progress: Callable[[int], None] | None, *, told: bool = False
-) -> Iterator[Any]:
-    """What is wrong with each event, in order. `told`: those with which nothing is wrong too, with their payloads."""
+    log: Log,
+    heads: dict[str, _Last],
+    progress: Callable[[int], None] | None,
+    states: dict[str, State] | None = None,
+) -> Iterator[Finding]:
+    """What is wrong with each event, in order. Those with which nothing is are folded into `states`."""
     recorded_at, count = 0, 0
     loads, dumps, sha256 = canonical.loads(), canonical.writer(), hashlib.sha256
     for count, row in enumerate(log.rows(), start=1):
@@ -135,8 +127,11 @@ def _chain(
         if type(payload) is dict:
             recorded_at = recorded
             heads[stream] = (position, version, hash_)
-            if told:
-                yield from_row(row), payload
+            if states is not None:
+                state = states.get(stream)
+                if state is None:
+                    state = states[stream] = new_state(stream)
+                advance(state, from_row(row), payload)
         else:
             event = from_row(row)
             yield from _findings(event, heads, recorded_at)

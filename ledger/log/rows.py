@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from itertools import compress, count, islice
 from operator import ne
-from typing import Any, Final
+from typing import Final
 
 from ledger import canonical
 from ledger.events import Event
@@ -57,26 +56,20 @@ def replay(connection: Connection, events: Iterable[Event]) -> None:
     """
     from ledger.log import statements
 
-    states = fold_all((event, None) for event in events)
+    states: dict[str, State] = {}
+    get, loads = states.get, canonical.loads()
+    for event in events:
+        state = get(event.stream)
+        if state is None:
+            state = states[event.stream] = new_state(event.stream)
+        try:
+            payload = loads(event.payload)
+        except ValueError:
+            payload = None  # the fold notes it
+        advance(state, event, payload)
     while states:
         rows: Rows = {}
         for stream in list(islice(states, _CHUNK)):
             join(rows, rows_of(states.pop(stream)))
         for table, group in rows.items():
             connection.execute_many(statements.insert(table, connection.dialect), group.values())
-
-
-def fold_all(events: Iterable[tuple[Event, Any]]) -> dict[str, State]:
-    """The state of every stream: `events` in order, each with its payload where it was read already."""
-    states: dict[str, State] = {}
-    get, loads = states.get, canonical.loads()
-    for event, read in events:
-        state = get(event.stream)
-        if state is None:
-            state = states[event.stream] = new_state(event.stream)
-        payload = read
-        if payload is None:
-            with suppress(ValueError):  # the fold notes it
-                payload = loads(event.payload)
-        advance(state, event, payload)
-    return states

@@ -18,6 +18,7 @@ from ledger.edges import Edges
 from ledger.events import parse_marker, run_stream
 from ledger.moments import MICROS
 from ledger.policy import Policy
+from ledger.poller import turns
 from ledger.poller.specs import launch_spec
 from ledger.state.model import Machine, Run
 
@@ -150,14 +151,19 @@ def stream_of_name(backend: str, name: str, policy: Policy) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    urgency: tuple[int, int]
+    unsure: bool
     machine: str
     into: dict[str, Any]
     call: Callable[[], Any]
 
 
-def read_details(edges: Edges, observation: Observation, runs: Sequence[Run], seconds: float) -> None:
-    """Describe, guest attributes and probes, side by side, the most urgent first, within the budget of a tick."""
+def read_details(
+    edges: Edges, observation: Observation, runs: Sequence[Run], seconds: float, *, remember: bool = False
+) -> None:
+    """Describe, guest attributes and probes, side by side, the most urgent first, within the budget of a tick.
+
+    `remember`: what had to be left out has its turn in the next ticks.
+    """
     limit = min(DETAIL_SECONDS, seconds)
     if limit <= 0:
         return
@@ -169,8 +175,13 @@ def read_details(edges: Edges, observation: Observation, runs: Sequence[Run], se
         for machine in run.machines.values():
             reads += _wanted(edges, observation, run, machine, limit)
     budget = max(1, round(edges.policy.detail_reads_per_minute * edges.policy.poll_interval_seconds / 60))
-    reads.sort(key=lambda read: read.urgency)
+    if len(reads) > budget:
+        # What shows nothing new leaves no event behind: only what is kept here says that it was read.
+        last = turns.last_read(edges.log)
+        reads.sort(key=lambda read: (turns.order(read.unsure, last.get(read.machine, 0), observation.at), read.machine))
     chosen = reads[:budget]
+    if remember and len(reads) > budget:
+        turns.keep(edges.log, {read.machine for read in chosen}, observation.at)
     answers = edges.together([read.call for read in chosen], limit) if chosen else []
     for read, answer in zip(chosen, answers, strict=True):
         read.into[read.machine] = answer
@@ -216,13 +227,12 @@ def _wanted(edges: Edges, observation: Observation, run: Run, machine: Machine, 
         return []
     reads = []
     unsure = machine.launched_at is None or machine.suspect > 0
-    urgency = (0 if unsure else 1, machine.observed_pos)
     if machine.backend == "gcp" and seen.status != "PENDING" and machine.claim != "orphan":
         call = partial(cloud.guest, machine.id, timeout=limit)
-        reads.append(_Read(urgency, machine.id, observation.guests, call))
+        reads.append(_Read(unsure, machine.id, observation.guests, call))
     if seen.status in UP and machine.ended_at is None and (seen.ports or machine.backend == "gcp" or unsure):
         spec = launch_spec(run, machine, edges.hydra_command)
         reads.append(
-            _Read(urgency, machine.id, observation.probes, partial(cloud.probe, machine.id, spec, timeout=limit))
+            _Read(unsure, machine.id, observation.probes, partial(cloud.probe, machine.id, spec, timeout=limit))
         )
     return reads

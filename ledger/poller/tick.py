@@ -125,7 +125,7 @@ def tick(edges: Edges, streams: Sequence[str] | None = None, *, dry_run: bool = 
         polled = _streams(edges, frame.observation, streams)
         runs = _runs(edges, polled, report)
     host_keys.learn(edges, runs)
-    read_details(edges, frame.observation, runs, frame.left() / 2)
+    read_details(edges, frame.observation, runs, frame.left() / 2, remember=not dry_run)
     mind_the_clock(frame)
     if not dry_run:
         record(frame, runs)

@@ -46,7 +46,7 @@ def _tell(section: str, result: Result, times: dict[str, Any], events: int) -> N
 
 def verify(setting: Setting, result: Result) -> None:
     """`ledger verify`: the chain and the gaps; with `--projections` the read models too."""
-    made = setting.log(setting.some(1_000_000, 60_000))
+    made = setting.log(setting.some(1_000_000, 60_000), setting.some(1000, 100))
     log = opened(made)
 
     def checked(projections: bool) -> Callable[[], None]:
@@ -68,7 +68,7 @@ def verify(setting: Setting, result: Result) -> None:
 
 def rebuild(setting: Setting, result: Result) -> None:
     """Every projection made anew from the log; beside it `eventsourcing` reading and decoding as many events."""
-    made = setting.log(setting.some(1_000_000, 60_000))
+    made = setting.log(setting.some(1_000_000, 60_000), setting.some(1000, 100))
     log = opened(made)
     share = setting.some(20, 6)
     peer, theirs = "eventsourcing: read and decode", _eventsourcing(setting, made, made.events // share)
@@ -111,7 +111,7 @@ def _eventsourcing(setting: Setting, made: Made, n: int) -> Block:
 
 def asof(setting: Setting, result: Result) -> None:
     """The state of one run as of a moment, in a long log."""
-    made = setting.log(setting.some(5_000_000, 60_000), setting.some(1000, 50))
+    made = setting.log(setting.some(5_000_000, 240_000), setting.some(1000, 100))
     log = opened(made)
     raw = sqlite3.connect(made.path)
     streams = [f"issue-{1 + n * made.runs // 500}" for n in range(500)]
