@@ -63,9 +63,12 @@ def state_word(run: Run) -> str:
     if not run.driven:
         return "not_driven"
     # Its end may be decided by what is known, as where its machine was lost, and wait for whatever else the run owes.
-    if run.closing or end_of(run, current(run)) is not None:
+    here = current(run)
+    if run.closing or end_of(run, here) is not None:
         return "closing"
-    if run.failover is not None:
+    # Of two machines of one intent the one that the handle names may go: it follows once the other is launched.
+    follows = machine is not None and not machine.open and here is not None and here is not machine
+    if run.failover is not None or follows:
         return "failing_over"
     if machine is None:
         return "provisioning" if any(i.open for i in run.tries()) else "unknown"
