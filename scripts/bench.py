@@ -19,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import appending, auditing, reading, starting, ticking, together
 from benchmarks.harness import Bound, Result, Row, Setting, told
-from benchmarks.history import Made
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 TABLE = re.compile(r"(?<=<!-- bench -->\n).*?(?=<!-- /bench -->)", re.DOTALL)
@@ -43,7 +42,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="all that was measured as one JSON object")
     parser.add_argument("--readme", action="store_true", help="put the table of what is wanted into README.md")
     parser.add_argument("--told", nargs="+", metavar="FILE", help="measure nothing: take what --json wrote there")
-    parser.add_argument("--folder", help="where to work; a temporary one")
+    parser.add_argument("--logs", metavar="FOLDER", help="keep the long logs there, and take those that lie there")
     options = parser.parse_args()
     unknown = [name for name in options.section if name not in SECTIONS]
     if unknown:
@@ -58,8 +57,8 @@ def main() -> int:
 
 def _measured(options: argparse.Namespace) -> Result:
     result = Result()
-    logs: dict[tuple[int, int | None], Made] = {}
-    folder = Path(tempfile.mkdtemp(prefix="ledger-bench-", dir=options.folder))
+    folder = Path(tempfile.mkdtemp(prefix="ledger-bench-"))
+    logs = Path(options.logs or folder)
     try:
         for name in options.section or SECTIONS:
             place = folder / name

@@ -6,6 +6,7 @@ seconds would not.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import resource
@@ -85,15 +86,20 @@ class Setting:
 
     folder: Path
     quick: bool
-    made: dict[tuple[int, int | None], Made]
+    logs: Path
 
     def log(self, events: int, open_runs: int | None = None) -> Made:
-        """A log of that length, made once for all sections of a run."""
-        key = (events, open_runs)
-        if key not in self.made:
-            with told(f"a log of {events:,} events"):
-                self.made[key] = make(self.folder.parent / f"log-{events}-{open_runs}.db", events, open_runs)
-        return self.made[key]
+        """A log of that length, made once: what lies in the folder of logs is taken as it is."""
+        path = self.logs / f"log-{events}-{open_runs}.db"
+        notes = path.with_suffix(".json")
+        if notes.exists():
+            return Made(path, **json.loads(notes.read_text(encoding="utf-8")))
+        path.unlink(missing_ok=True)
+        with told(f"a log of {events:,} events"):
+            made = make(path, events, open_runs)
+        told_of = {name: value for name, value in asdict(made).items() if name != "path"}
+        notes.write_text(json.dumps(told_of), encoding="utf-8")
+        return made
 
     def some(self, full: int, quick: int) -> int:
         return quick if self.quick else full
