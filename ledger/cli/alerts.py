@@ -107,8 +107,6 @@ def _told(log: Log) -> set[str]:
 
 
 def _keep(log: Log, ids: set[str]) -> None:
-    from ledger.log.statements import upsert
+    from ledger.log.rows import keep_readings
 
-    row = (ROW, log.source.now(), json.dumps(sorted(ids)))
-    with log.connection.write():
-        log.connection.execute_many(upsert("vitals", log.connection.dialect), [row])
+    keep_readings(log, [(ROW, log.source.now(), json.dumps(sorted(ids)))])

@@ -43,7 +43,7 @@ COMMANDS = {
     "init": Entry("ledger.cli.setup", "Make a ledger here.", _KEEP),
     "doctor": Entry("ledger.cli.doctor", "What is configured, which credentials are found, who answers.", _KEEP),
     "verify": Entry("ledger.cli.verify", "Whether the log is whole and the projections are what it says.", _KEEP),
-    "db": Entry("ledger.cli.setup", "Migrations of the database.", _KEEP),
+    "db": Entry("ledger.cli.setup", "Migrations of the database; a ledger's move to a server.", _KEEP),
 }
 
 

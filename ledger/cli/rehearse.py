@@ -55,9 +55,9 @@ def rehearse(
     FILE is a scenario, or a folder of them (its *.yaml). Every line of its `expect` is held, and the universal
     truths. With --wire the ledger speaks through the libraries that its users run, over real sockets: GCE's REST,
     RunPod's GraphQL or REST v2, SSH; the clock stays virtual. With --random N scenarios are made of --seed, held to
-    the universal truths alone; one that breaks a truth is shrunk to a small file, in --keep DIR or here. With --json
-    one object a scenario, one a line. Exit status: 0 all held, 1 some did not, 2 a file could not be read (the others
-    are run).
+    the universal truths alone; one that breaks a truth is shrunk to a small file, in --keep DIR or here. With
+    --json one object a scenario, one a line; one of the whole search with --random. Exit status: 0 all held, 1 some
+    did not, 2 a file could not be read (the others are run).
 
     \b
     Examples:
@@ -67,6 +67,8 @@ def rehearse(
       ledger rehearse --random 200 --seed 7 --jobs 2
       ledger rehearse --random 5000 --server postgresql://me@db.example/postgres
     """
+    if server is not None:
+        _reach(server)
     if random is not None:
         if files or wire:
             raise click.UsageError("--random makes its own scenarios, in process: give neither FILE nor --wire.")
@@ -92,6 +94,15 @@ def rehearse(
     if not call.json and len(scenarios) > 1:
         output.say(f"{len(scenarios) - bad} of {len(scenarios)} held", "bad" if bad else "good")
     return 2 if unread else 1 if bad else 0
+
+
+def _reach(server: str) -> None:
+    """Raises LedgerError where the server is none or cannot be reached: that is no finding of a rehearsal."""
+    from ledger.log.open import connect, on_server
+
+    if not on_server(server):
+        raise LedgerError("--server names no PostgreSQL server: write postgresql://USER@HOST/DATABASE")
+    connect(server).close()
 
 
 def _search(call: Call, number: int, seed: int, jobs: int, keep: Path | None, server: str | None) -> int:

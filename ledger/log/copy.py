@@ -59,8 +59,8 @@ def copy(source: SqliteConnection, target: PostgresConnection, url: str, progres
     events = int(source.query("SELECT count(*) FROM events")[0][0])
     if not ledger or not events:
         raise LedgerError(f"{source.where} holds no ledger yet: there is nothing to copy")
-    if moved(source) and not _going(source):
-        raise LedgerError(moved(source))
+    if source.moved() and not _going(source):
+        raise LedgerError(source.moved())
     try:
         if not _complete(target, ledger):
             through = _begun(source, target, url, ledger)
@@ -74,15 +74,10 @@ def copy(source: SqliteConnection, target: PostgresConnection, url: str, progres
 
 def give_up(source: SqliteConnection, target: PostgresConnection) -> None:
     """Let the file be the ledger again, where no complete copy is there. Raises LedgerError where one is."""
-    if _complete(target, _id(source)) or (moved(source) and not _going(source)):
+    if _complete(target, _id(source)) or (source.moved() and not _going(source)):
         raise LedgerError(f"the ledger is on {target.where} already, complete; two of it would rent machines twice")
     with source.write():
         source.execute(f"DROP TRIGGER IF EXISTS {MOVED}")
-
-
-def moved(source: SqliteConnection) -> str:
-    """Where the ledger went, or is going; "" where it is here."""
-    return source.moved()
 
 
 def _going(source: SqliteConnection) -> bool:
@@ -124,7 +119,9 @@ def _begun(source: SqliteConnection, target: PostgresConnection, url: str, ledge
         if target.is_empty():
             migrate(target, url)
         check_schema(target)
-        raw.execute(f"BEGIN; {_BEGIN}; INSERT INTO ledger_copy VALUES ('{ledger}', 0); COMMIT".encode())
+        with raw.transaction():
+            raw.execute(_BEGIN.encode())
+            raw.execute("INSERT INTO ledger_copy VALUES (%s, 0)", (ledger,))
     there, through = target.query("SELECT ledger, through FROM ledger_copy")[0]
     if there != ledger:
         raise LedgerError(f"a copy of another ledger ({there}) into {target.where} broke off; name an empty database")

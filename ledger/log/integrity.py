@@ -77,7 +77,7 @@ def _as_stored(connection: Connection, states: dict[str, State]) -> bool:
     while states:
         join(rows, rows_of(states.popitem()[1]))
     for table, want in rows.items():
-        key = len(KEYS[table])
+        key = KEYS[table]
         for row in connection.stream(f"SELECT * FROM {table}"):
             if want.pop(row[:key], None) != row:
                 return False

@@ -10,6 +10,7 @@ from typing import Final
 from ledger import canonical
 from ledger.events import Event
 from ledger.log.connection import Connection
+from ledger.log.reader import Reader
 from ledger.projections.tables import Row, Rows, join, rows_of
 from ledger.state.fold import advance, new_state
 from ledger.state.model import State
@@ -47,6 +48,14 @@ def write_changes(connection: Connection, old: Rows, rows: Rows) -> None:
             connection.execute_many(statements.upsert(table, connection.dialect), added)
         for places, values in changed.items():
             connection.execute_many(statements.update(table, places, connection.dialect), values)
+
+
+def keep_readings(log: Reader, readings: Iterable[Row]) -> None:
+    """Set rows of `vitals`, (name, microseconds UTC, text) each: what is no evidence, and no event."""
+    from ledger.log import statements
+
+    with log.connection.write():
+        log.connection.execute_many(statements.upsert("vitals", log.connection.dialect), readings)
 
 
 def replay(connection: Connection, events: Iterable[Event]) -> None:

@@ -105,10 +105,11 @@ class SqliteConnection:
                 try:
                     self.raw.execute("BEGIN IMMEDIATE")
                     return
-                except sqlite3.OperationalError as error:
+                except sqlite3.Error as error:
                     now = time.monotonic()
                     began = began or now
-                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or now - began > BUSY_SECONDS:
+                    busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+                    if not busy or now - began > BUSY_SECONDS:
                         self._fail(error)
                 # Who has waited longer looks more often, so that the lock goes round.
                 time.sleep(_NAP_SECONDS / (1 + (now - began) / _LONG_SECONDS))

@@ -151,6 +151,8 @@ class Log(Reader):
                 found = self._standing(rows, unsure)
                 if found:
                     return found
+                if not left:
+                    raise StorageError(f"{unsure}, {_TRIES} times; nothing was recorded; try again") from unsure
         raise AssertionError
 
     def _forget(self) -> None:
@@ -219,7 +221,7 @@ class Log(Reader):
     ) -> tuple[dict[str, list[Event]], dict[str, State]]:
         if self.connection.optimistic:  # in one order, so that of two writers of the same streams one waits, not both
             batches = sorted(batches, key=lambda batch: batch[0])
-        if not self.connection.optimistic:
+        else:
             self.head()
         states: dict[str, State] = {}
         standing = []

@@ -35,7 +35,7 @@ UNION SELECT backend, account FROM intents WHERE requested_at > :month
 """
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Observation:
     """What one tick read. `lists` has an entry for every account that was asked, good or not."""
 

@@ -75,7 +75,7 @@ class Tick:
             rest["call_deadline"] = micros(self.policy.tick_deadline_seconds)
         usd = 0.0 if self.policy.max_usd_per_hour is None else usd_per_hour(self.edges)
         braked, may_call = self.policy.paused, self.left() > 0
-        asked = (self.now(), usd, may_call, self.may_end, self.steady_clock, id(self.observation), rest)
+        asked = (self.now(), usd, may_call, self.may_end, self.steady_clock, self.observation, rest)
         known = self._views.get(stream)
         if known is None or known[0] != asked:
             view = self.observation.view(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from ledger.log.rows import keep_readings
 from ledger.log.store import Log
 from ledger.moments import MICROS
 
@@ -22,11 +23,7 @@ def last_read(log: Log) -> dict[str, int]:
 
 def keep(log: Log, machines: Collection[str], now: int) -> None:
     """They were read at `now`."""
-    from ledger.log.statements import upsert
-
-    rows = [(machine, now, _READING) for machine in machines]
-    with log.connection.write():
-        log.connection.execute_many(upsert("vitals", log.connection.dialect), rows)
+    keep_readings(log, [(machine, now, _READING) for machine in machines])
 
 
 def order(unsure: bool, read_at: int, now: int) -> tuple[int, int]:

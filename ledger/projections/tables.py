@@ -19,19 +19,19 @@ Row = tuple[Any, ...]
 Table = dict[Row, Row]  # key → row
 Rows = dict[str, Table]
 
-# Table → the places of its key among its columns.
-KEYS: dict[str, tuple[int, ...]] = {
-    "streams": (0,),
-    "runs": (0,),
-    "machines": (0, 1),
-    "intents": (0,),
-    "decisions": (0,),
-    "evidence": (0, 1),
-    "rungs": (0, 1, 2),
-    "oddities": (0,),
-    "accounts": (0,),
-    "policies": (0,),
-    "acks": (0, 1),
+# Table → how many of its columns, from the first on, are its key.
+KEYS: dict[str, int] = {
+    "streams": 1,
+    "runs": 1,
+    "machines": 2,
+    "intents": 1,
+    "decisions": 1,
+    "evidence": 2,
+    "rungs": 3,
+    "oddities": 1,
+    "accounts": 1,
+    "policies": 1,
+    "acks": 2,
 }
 
 

@@ -8,7 +8,7 @@ import os
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -232,10 +232,3 @@ def _written(failure: Failure, folder: Path) -> Failure:
     made = {"scenario": failure.shrunk["scenario"], **about, **failure.shrunk}
     file.write_text(f"{told}\n{text_of(made)}", encoding="utf-8")
     return Failure(failure.seed, failure.index, failure.violations, failure.shrunk, file)
-
-
-def table(report: Report) -> Iterable[str]:
-    """What was reached, a line a word."""
-    for kind, counted in told(report.counts).items():
-        for word, number in sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])):
-            yield f"{kind:18} {number:8} {word}"

@@ -17,6 +17,7 @@ from ledger.sim import laws, naming
 from ledger.sim import machine as read
 from ledger.sim.evidence import Event, Evidence, Proof, Violation, same_events
 from ledger.sim.machine import Machine
+from ledger.sim.naming import NEVER
 from ledger.sim.record import run_of
 from ledger.sim.world import STOPPING, stream_of
 
@@ -25,7 +26,6 @@ __all__ = ["Book", "Evidence", "Proof", "Violation", "same_events", "violations"
 BACKOFF = 600 * MICROS  # between two calls of a delete that does not go through
 HOUR = 3600 * MICROS
 ENDED_PHASES = frozenset({"done", "failed", "wedged", "finalize_failed_artifacts_ok"})
-NEVER = 1 << 62
 
 
 def violations(evidence: Evidence) -> tuple[Violation, ...]:

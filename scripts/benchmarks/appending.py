@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks import peers
 from benchmarks.harness import Block, Bound, Remote, Result, Row, Setting, ratio, take_turns_apart
-from benchmarks.history import T0, event_of
+from benchmarks.history import T0, event_of, first_drafts
 from benchmarks.stories import tell
 from ledger import canonical
-from ledger.events import COLUMNS, Draft, Event
+from ledger.events import COLUMNS, Event
 from ledger.log.open import create_log
 from ledger.log.store import Log
 from ledger.policy import Policy
@@ -27,23 +26,11 @@ _RAW = "CREATE TABLE events (" + ", ".join(COLUMNS) + ")"
 _INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
 
 
-def drafts() -> Iterator[tuple[str, Draft]]:
-    """What is appended: run after run, each from its beginning to its end, without end."""
-    for issue in itertools.count(1):
-        for _, draft in tell(issue, T0 + issue * 1000):
-            yield f"issue-{issue}", draft
-
-
-def told(n: int) -> Iterator[tuple[str, Draft]]:
-    """The first `n` of them, made before the clock runs."""
-    return iter(list(itertools.islice(drafts(), n)))
-
-
 def _events(n: int) -> list[Event]:
     """The first `n` of them as they are stored."""
     heads: dict[str, tuple[int, str]] = {}
     events = []
-    for position, (stream, draft) in enumerate(itertools.islice(drafts(), n), start=1):
+    for position, (stream, draft) in enumerate(first_drafts(n), start=1):
         version, head = heads.get(stream, (0, ""))
         event = event_of(stream, draft, position, version + 1, T0, head)
         heads[stream] = (event.version, event.hash)
@@ -132,7 +119,7 @@ def _log(path: Path) -> Log:
 def ours(path: Path, block: int, turns: int) -> Block:
     """`Log.append`: validated, chained, folded, judged, its read models kept."""
     log = _log(path)
-    source = told(block * turns)
+    source = iter(first_drafts(block * turns))
 
     def run() -> None:
         for stream, draft in itertools.islice(source, block):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import heapq
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -178,6 +179,17 @@ class _Writer:
         self.last.clear()
         self.count += len(events)
         self.sizes += [len(event.payload) for event in events[:: 1 + self.count // 100_000]]
+
+
+def first_drafts(n: int, issue: int = 1) -> list[tuple[str, Draft]]:
+    """(stream, draft) of run after run from `issue` on, each from its beginning to its end: the first `n` of them."""
+
+    def drafts() -> Iterator[tuple[str, Draft]]:
+        for number in itertools.count(issue):
+            for _, draft in tell(number, T0 + number * 1000):
+                yield f"issue-{number}", draft
+
+    return list(itertools.islice(drafts(), n))
 
 
 def event_of(stream: str, draft: Draft, position: int, version: int, now: int, head: str) -> Event:

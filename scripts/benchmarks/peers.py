@@ -12,19 +12,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from benchmarks.harness import Block
-from benchmarks.history import T0, event_of
-from ledger.events import Draft
-
-
-def _told(n: int) -> Iterator[tuple[str, Draft]]:
-    from benchmarks.appending import told
-
-    return told(n)
+from benchmarks.history import T0, event_of, first_drafts
 
 
 def _rows(n: int) -> Iterator[dict[str, Any]]:
-    told = enumerate(_told(n), start=1)
-    return iter([event_of(stream, draft, n, n, T0, "")._asdict() for n, (stream, draft) in told])
+    told = enumerate(first_drafts(n), start=1)
+    return iter([event_of(stream, draft, at, at, T0, "")._asdict() for at, (stream, draft) in told])
 
 
 def _engine(path: Path) -> Any:
@@ -110,7 +103,7 @@ def eventsourcing_app(path: Path) -> Any:
 def eventsourcing_save(path: Path, block: int, turns: int) -> Block:
     """`app.save` of an aggregate with one new event."""
     app, work = eventsourcing_app(path)
-    source = _told(block * turns)
+    source = iter(first_drafts(block * turns))
     current: dict[str, Any] = {}
 
     def run() -> None:
@@ -135,7 +128,7 @@ def dbos_step(path: Path, block: int, turns: int) -> Block:
     logging.disable(logging.CRITICAL)
     os.environ["DBOS__VMID"] = "bench"
     DBOS(config={"name": "bench", "system_database_url": f"sqlite:///{path}", "run_admin_server": False})
-    source = _told(block * turns)
+    source = iter(first_drafts(block * turns))
 
     @DBOS.step()
     def happened(kind: str, payload: dict[str, Any]) -> dict[str, Any]:

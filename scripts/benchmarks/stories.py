@@ -223,6 +223,13 @@ class Teller:
     def absent(self) -> None:
         self.say("AbsenceObserved", {"scope": "both", "account": POD_ACCOUNT, "age_seconds": 912.5}, fact=True)
 
+    def finished(self) -> None:
+        """Its work is done, its machine goes, it is closed."""
+        self.ended()
+        self.teardown("done", after=5400)
+        self.gone()
+        self.closed("finished", "done")
+
     def closed(self, outcome: str, reason: str, failure: str | None = None) -> None:
         attempt, self.attempt = self.attempt, ""
         self.say("RunClosed", {"outcome": outcome, "reason": reason, "failure_class": failure})
@@ -246,10 +253,7 @@ def plain(t: Teller, *, still_open: bool = False) -> None:
         t.working()
     if still_open:
         return
-    t.ended()
-    t.teardown("done", after=5400)
-    t.gone()
-    t.closed("finished", "done")
+    t.finished()
 
 
 def failed_over(t: Teller, *, still_open: bool = False) -> None:
@@ -270,10 +274,7 @@ def failed_over(t: Teller, *, still_open: bool = False) -> None:
     t.working()
     if still_open:
         return
-    t.ended()
-    t.teardown("done", after=5400)
-    t.gone()
-    t.closed("finished", "done")
+    t.finished()
 
 
 def no_compute(t: Teller) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import time
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
 from benchmarks.harness import Bound, Result, Row, Setting
-from benchmarks.history import T0
-from benchmarks.stories import tell
-from ledger.events import Draft
+from benchmarks.history import first_drafts
 from ledger.log.open import create_log, open_log
 from ledger.policy import Policy
 from ledger.source import SystemSource
@@ -73,16 +70,9 @@ def _run(path: Path, processes: int, seconds: float) -> tuple[list[float], int]:
     return taken, refused
 
 
-def _drafts(worker: int) -> list[tuple[str, Draft]]:
-    told = []
-    for issue in itertools.islice(itertools.count(1 + worker * 1_000_000), 3000):
-        told += [(f"issue-{issue}", draft) for _, draft in tell(issue, T0)]
-    return told
-
-
 def _append(path: str, worker: int, seconds: float, pipe: Pipe) -> None:
     log = open_log(f"sqlite:///{path}", SystemSource(), write=True)
-    told = iter(_drafts(worker))
+    told = iter(first_drafts(40_000, 1 + worker * 1_000_000))
     stream, draft = next(told)
     log.append(stream, 0, [draft])
     pipe.send(True)

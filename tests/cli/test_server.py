@@ -24,6 +24,17 @@ def team(bare: Cli, empty: str) -> Cli:
     return bare
 
 
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [("postgresql://x@127.0.0.1:1/y", "the server cannot be reached"), ("x.db", "no PostgreSQL server")],
+)
+def test_a_rehearsal_on_no_server_is_no_finding(bare: Cli, url: str, told: str) -> None:
+    done = bare("rehearse", "--random", "1", "--server", url)
+    assert (done.status, done.out) == (2, "")
+    assert told in done.err
+    assert not list(bare.folder.glob("found-*"))
+
+
 def test_the_commands_that_read(team: Cli) -> None:
     told = team("status", "--json")
     assert told.status == 0, told.err

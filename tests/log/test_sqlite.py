@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from ledger.errors import SchemaError, StorageError
+from ledger.errors import SchemaError, StorageError, Unsure
 from ledger.events import COLUMNS
 from ledger.log.integrity import verify
 from ledger.log.open import create_log, open_log, sqlite_path
+from ledger.log.sqlite import SqliteConnection
 from ledger.log.store import Log
 from ledger.policy import Policy
 from tests.log import processes
@@ -133,3 +135,34 @@ def test_a_newer_and_an_older_schema_are_told(tmp_path: Path, born: Path) -> Non
             raw.execute(f"PRAGMA user_version = {version}")
         with pytest.raises(SchemaError, match=words):
             open_log(f"sqlite:///{path}", FakeSource(), write=True)
+
+
+def test_a_file_that_was_written_over_is_told_in_one_line(tmp_path: Path, born: Path) -> None:
+    path = tmp_path / "ledger.db"
+    shutil.copyfile(born, path)
+    connection = SqliteConnection(path)
+    path.write_text("hello\n" * 4000, encoding="utf-8")
+    with pytest.raises(SchemaError, match="is not a ledger database"), connection.write():
+        pass
+    connection.close()
+
+
+class _Unsure(SqliteConnection):
+    """Its commits never stand, and nobody says so."""
+
+    @contextmanager
+    def write(self, *, alone: bool = False) -> Iterator[None]:
+        with super().write(alone=alone):
+            yield
+            if not alone:
+                raise Unsure("the connection was lost at the commit")
+
+
+def test_a_commit_that_is_never_answered_is_tried_again_and_then_told(tmp_path: Path, born: Path) -> None:
+    path = tmp_path / "ledger.db"
+    shutil.copyfile(born, path)
+    log = Log(_Unsure(path), FakeSource())
+    with pytest.raises(StorageError, match="nothing was recorded; try again"):
+        log.append(RUN, 0, [opened()])
+    assert log.read(RUN) == []
+    log.connection.close()
