@@ -82,6 +82,11 @@ FAULTS = (
                 "if listing is None or not isinstance(answer, Absent) or machine in self.seen:",
                 "if not isinstance(answer, Absent):",
             ),
+            (
+                "decide/view.py",
+                'if listing.account != answer.account or account not in ("", answer.account):',
+                'if account not in ("", answer.account):',
+            ),
             ("decide/view.py", "return all(seen.machine != machine for seen in listing.machines)", "return True"),
         ),
     ),
